@@ -18,9 +18,9 @@ from trainerd.errors import DataError, EntryError, JobError
 from trainerd.loop.contract import Steps
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.outcome import Outcome
-from trainerd.loop.services import Services
 from trainerd.proof.check import measured
 from trainerd.run.driven import Loop
+from trainerd.run.run import Run
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.state import Phase, State
@@ -44,7 +44,7 @@ def graph_job(**options: Any) -> trainerd.GraphJob:
     return trainerd.GraphJob(graph, train_op, metrics={"loss": loss, "batch": batch}, **options)
 
 
-class Run:
+class Life:
     """One process's life of a run, without the process."""
 
     def __init__(self, logdir: Path, job: trainerd.GraphJob, **keys: Any) -> None:
@@ -55,7 +55,7 @@ class Run:
         self.run_session_until, self.session.run_until = self.session.run_until, self.recorded  # type: ignore[method-assign]
         rundir = RunDirectory(logdir)
         rundir.create()
-        self.services = Services(
+        self.run = Run(
             config,
             self.session,
             rundir,
@@ -70,8 +70,8 @@ class Run:
         return steps
 
     def train(self) -> Outcome:
-        self.services.restore()
-        return Loop(self.services, self.session, flag=self.flag, reporter=self.reporter).train()
+        self.run.restore()
+        return Loop(self.run, self.session, flag=self.flag, reporter=self.reporter).train()
 
 
 def final(logdir: Path) -> dict[str, Any]:
@@ -82,11 +82,11 @@ def final(logdir: Path) -> dict[str, Any]:
 
 
 def test_a_run_in_parts_is_the_run_that_never_stopped(tmp_path: Path) -> None:
-    whole = Run(tmp_path / "whole", graph_job(), max_steps=300)
+    whole = Life(tmp_path / "whole", graph_job(), max_steps=300)
     assert whole.train().phase is Phase.FINISHED
     rows: list[list[float]] = []
     for end in (1, 100, 175, 300):
-        part = Run(tmp_path / "parts", graph_job(), max_steps=end)
+        part = Life(tmp_path / "parts", graph_job(), max_steps=end)
         part.train()
         rows += part.rows
     assert rows == whole.rows and len(rows) == 300
@@ -110,55 +110,55 @@ def queued(*, ends: bool, bad: bool = False) -> trainerd.GraphJob:
 
 
 def test_queue_runners_feed_it(tmp_path: Path) -> None:
-    run = Run(tmp_path / "ends", queued(ends=True))
-    outcome = run.train()
-    assert outcome.phase is Phase.FINISHED and run.session.step == 6
-    assert sorted(row[0] for row in run.rows) == [1.0, 1.0, 2.0, 2.0, 3.0, 3.0]
-    endless = Run(tmp_path / "endless", queued(ends=False), max_steps=50, summary={"save_summaries_secs": 0.001})
+    life = Life(tmp_path / "ends", queued(ends=True))
+    outcome = life.train()
+    assert outcome.phase is Phase.FINISHED and life.session.step == 6
+    assert sorted(row[0] for row in life.rows) == [1.0, 1.0, 2.0, 2.0, 3.0, 3.0]
+    endless = Life(tmp_path / "endless", queued(ends=False), max_steps=50, summary={"save_summaries_secs": 0.001})
     endless.train()
     assert endless.session.step == 50
 
 
 def test_a_queue_runner_that_fails_fails_the_run(tmp_path: Path) -> None:
-    run = Run(tmp_path, queued(ends=False, bad=True))
+    life = Life(tmp_path, queued(ends=False, bad=True))
     with pytest.raises(JobError, match="what fills a queue of the job failed") as caught:
-        run.train()
+        life.train()
     assert "a bad example" in str(caught.value.details)
 
 
 def test_it_is_paused_by_the_flag_and_saved_at_that_step(tmp_path: Path) -> None:
-    run = Run(tmp_path, graph_job(), checkpoint={"save_model_steps": 7})
-    inner = run.run_session_until
+    life = Life(tmp_path, graph_job(), checkpoint={"save_model_steps": 7})
+    inner = life.run_session_until
 
     def pausing(limit: int) -> Steps:
-        if run.session.step >= 49:
-            run.flag.raise_for(Request.PAUSE)
+        if life.session.step >= 49:
+            life.flag.raise_for(Request.PAUSE)
         return inner(limit)
 
-    run.run_session_until = pausing
-    assert run.train().phase is Phase.PAUSED
+    life.run_session_until = pausing
+    assert life.train().phase is Phase.PAUSED
     assert final(tmp_path)["global_step"] == 49
 
 
 def test_summaries_metrics_and_the_evaluation_are_written(tmp_path: Path) -> None:
     job = graph_job(evaluate=lambda session: {"w": session.run("w/Read/ReadVariableOp:0")})
-    run = Run(tmp_path, job, max_steps=50, summary={"metrics_steps": 10}, evaluate={"evaluate_steps": 25})
-    run.train()
+    life = Life(tmp_path, job, max_steps=50, summary={"metrics_steps": 10}, evaluate={"evaluate_steps": 25})
+    life.train()
     assert [step for step, _ in scalars(tmp_path, "loss")][:5] == [10, 20, 30, 40, 50]
     assert {step for step, _ in scalars(tmp_path, "val_w")} == {25, 50}
     assert scalars(tmp_path, "weight")[-1][0] == 50
-    assert run.reporter.state.metrics["val_w"] == pytest.approx(float(final(tmp_path)["w"]))
+    assert life.reporter.state.metrics["val_w"] == pytest.approx(float(final(tmp_path)["w"]))
 
 
 def test_the_end_of_the_input_ends_it(tmp_path: Path) -> None:
-    outcome = Run(tmp_path, graph_job(repeats=False)).train()
+    outcome = Life(tmp_path, graph_job(repeats=False)).train()
     assert outcome.phase is Phase.FINISHED and outcome.by_job
     assert final(tmp_path)["global_step"] == 30
 
 
 def test_a_loss_that_is_nan_ends_it_unsaved(tmp_path: Path) -> None:
     with pytest.raises(JobError, match="the loss became nan in step 1"):
-        Run(tmp_path, graph_job(initial=float("nan"))).train()
+        Life(tmp_path, graph_job(initial=float("nan"))).train()
     assert RunDirectory(tmp_path).steps() == []
 
 
@@ -169,12 +169,12 @@ def test_a_step_that_fails_says_where(tmp_path: Path) -> None:
         with tf.control_dependencies([tf1.assign_add(step, 1)]):
             bad = tf.debugging.Assert(tf.less(step.read_value(), 5), ["too far"])
     with pytest.raises(JobError, match="the job failed in step") as raised:
-        Run(tmp_path, trainerd.GraphJob(graph, bad)).train()
+        Life(tmp_path, trainerd.GraphJob(graph, bad)).train()
     assert "too far" in raised.value.details
 
 
 def test_a_checkpoint_of_another_graph_is_refused(tmp_path: Path) -> None:
-    Run(tmp_path, graph_job(), max_steps=5).train()
+    Life(tmp_path, graph_job(), max_steps=5).train()
     graph = tf1.Graph()
     with graph.as_default():
         other = tf1.get_variable("other", initializer=0.0)
@@ -182,7 +182,7 @@ def test_a_checkpoint_of_another_graph_is_refused(tmp_path: Path) -> None:
             tf.square(other), global_step=tf1.train.get_or_create_global_step()
         )
     with pytest.raises(DataError, match="does not fit the job"):
-        Run(tmp_path, trainerd.GraphJob(graph, train_op), max_steps=10).train()
+        Life(tmp_path, trainerd.GraphJob(graph, train_op), max_steps=10).train()
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ def test_a_train_op_that_does_not_count_is_found_at_the_first_step(
     tmp_path: Path, uncounted: Callable[[], trainerd.GraphJob]
 ) -> None:
     with pytest.raises(JobError, match="Pass the global step to the optimizer"):
-        Run(tmp_path, uncounted()).train()
+        Life(tmp_path, uncounted()).train()
 
 
 def test_a_graph_that_cannot_be_trained_is_refused() -> None:

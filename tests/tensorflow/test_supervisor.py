@@ -242,14 +242,14 @@ from tests.tensorflow.graphs import counter
 from trainerd.errors import StorageError
 how, logdir = sys.argv[1:]
 found = counter()
-save = trainerd.run.attached.ManagedRun.save
+save = trainerd.run.attached.AttachedRun.save
 
 def train(sv, session, what=found):
     for _ in range(20):
         session.run(what.train_op)
 
 def fails_once(self, error):
-    trainerd.run.attached.ManagedRun.save = save
+    trainerd.run.attached.AttachedRun.save = save
     raise StorageError("no room")
 
 with found.graph.as_default():
@@ -273,7 +273,7 @@ with found.graph.as_default():
         with other.graph.as_default():
             sv2 = trainerd.Supervisor(logdir=logdir + "2", save_model_secs=600)
             train(sv2, sv2.prepare_or_wait_for_session(), other)
-        trainerd.run.attached.ManagedRun.save = fails_once
+        trainerd.run.attached.AttachedRun.save = fails_once
     if how == "pause":
         os.kill(os.getpid(), signal.SIGTERM)
         while not sv.should_stop():

@@ -30,9 +30,9 @@ from tests.tensorflow.graphs import (
 )
 from tests.tensorflow.noting import instances
 from trainerd.errors import DataError, InUseError
-from trainerd.loop.services import Services
 from trainerd.run.boundary import Boundary
 from trainerd.run.host import ProcessHost
+from trainerd.run.run import Run
 from trainerd.rundir.state import Phase
 
 tf1 = tf.compat.v1
@@ -431,7 +431,7 @@ def test_who_watches_sees_a_checkpoint_get_written(tmp_path: Path) -> None:
     watched = list[Callable[[], object]]()
 
     class Watching(ProcessHost):
-        def guarded(self, services: Services, *, is_driven: bool) -> contextlib.AbstractContextManager[None]:
+        def guarded(self, services: Run, *, is_driven: bool) -> contextlib.AbstractContextManager[None]:
             watched.append(services.store.progress)
             return super().guarded(services, is_driven=is_driven)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.conftest import ScriptedSession
-from tests.unit.test_loop import Run
+from tests.unit.test_loop import Life
 from trainerd.checkpoints import manifest
 from trainerd.config import parse as configs
 from trainerd.config.fingerprint import FingerprintDifference, differences, of_config
@@ -76,8 +76,8 @@ def test_a_config_is_all_of_its_keys_but_the_place(tmp_path: Path) -> None:
     assert "config.max_steps" not in found and "config.accept_changes" not in found
 
 
-def run(rundir: RunDirectory, fingerprint: dict[str, str], max_steps: int, **keys: object) -> Run:
-    return Run(rundir, {"max_steps": max_steps, **keys}, ScriptedSession(fingerprint=fingerprint))
+def run(rundir: RunDirectory, fingerprint: dict[str, str], max_steps: int, **keys: object) -> Life:
+    return Life(rundir, {"max_steps": max_steps, **keys}, ScriptedSession(fingerprint=fingerprint))
 
 
 def test_a_manifest_has_the_fingerprint_and_the_time_trained(rundir: RunDirectory) -> None:
@@ -105,8 +105,8 @@ def test_a_dataset_that_changed_under_its_position_is_refused_unless_that_is_acc
     assert "--accept-changes" in str(caught.value) and str(rundir.accept_changes) in str(caught.value)
     assert rundir.steps() == [10] and not rundir.quarantine.exists()
     accepting = run(rundir, OTHER_BATCH, 20)
-    accepting.services.restore(accept_changes=True)
-    Loop(accepting.services, accepting.session, flag=accepting.flag, reporter=accepting.reporter).train()
+    accepting.run.restore(accept_changes=True)
+    Loop(accepting.run, accepting.session, flag=accepting.flag, reporter=accepting.reporter).train()
     run(rundir, OTHER_BATCH, 30).train()
     assert rundir.steps() == [30, 20, 10]
 
@@ -114,27 +114,27 @@ def test_a_dataset_that_changed_under_its_position_is_refused_unless_that_is_acc
 def test_a_program_is_not_shown_options_and_keys_that_it_does_not_have(rundir: RunDirectory) -> None:
     run(rundir, BEFORE, 10).train()
     program = run(rundir, OTHER_BATCH, 20)
-    program.services.config = replace(program.services.config, entry="train.py")
+    program.run.config = replace(program.run.config, entry="train.py")
     with pytest.raises(DataError, match="accept-changes` before the start") as caught:
-        program.services.restore()
+        program.run.restore()
     assert "--accept-changes" not in str(caught.value) and "input_position" not in str(caught.value)
 
 
 def test_variables_that_changed_places_are_refused_unless_that_is_accepted(rundir: RunDirectory) -> None:
     run(rundir, BEFORE, 10).train()
     changed = ScriptedSession(fingerprint=BEFORE, changes=["model/left/kernel: 1 → 2"])
-    again = Run(rundir, {"max_steps": 20}, changed)
+    again = Life(rundir, {"max_steps": 20}, changed)
     with pytest.raises(DataError, match="step 10: model/left/kernel: 1 → 2") as caught:
-        again.services.restore()
+        again.run.restore()
     assert "--accept-changes" in str(caught.value) and str(rundir.accept_changes) in str(caught.value)
-    again.services.restore(accept_changes=True)
+    again.run.restore(accept_changes=True)
     assert changed.step == 10
 
 
 def test_where_the_variables_are_others_restoring_has_to_tell(rundir: RunDirectory) -> None:
     run(rundir, BEFORE | {"job.state": "1 tensor"}, 10).train()
     other = run(rundir, OTHER_BATCH | {"job.state": "2 tensors"}, 20)
-    other.services.restore()  # a fake session takes anything
+    other.run.restore()  # a fake session takes anything
     assert other.session.step == 10
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.unit.conftest import FakeTime, ScriptedSession
-from tests.unit.test_loop import Run, full_disk, saved
+from tests.unit.test_loop import Life, full_disk, saved
 from trainerd.checkpoints import manifest
 from trainerd.errors import JobError, StorageError
 from trainerd.loop.flag import Flag, Request
@@ -36,9 +36,9 @@ class Guarded:
 
     def __post_init__(self) -> None:
         self.session = ScriptedSession(figures=self._evaluate)
-        self.run = Run(self.rundir, self.keys, self.session, timer=self.timer)
-        self.guard = LoopGuard(self.run.flag, self.run.services, self.end, self.failed.append, timer=self.timer)
-        self.run.services.guarded_by(self.guard)
+        self.run = Life(self.rundir, self.keys, self.session, timer=self.timer)
+        self.guard = LoopGuard(self.run.flag, self.run.run, self.end, self.failed.append, timer=self.timer)
+        self.run.run.guarded_by(self.guard)
 
     def end(self, outcome: Outcome) -> None:
         """In place of the process's end."""
@@ -270,11 +270,11 @@ def test_a_loop_that_was_asked_to_end_is_abandoned_once_it_stands_still(rundir: 
     for _ in range(4):
         one.session.run_until(one.session.step + 1)
         for _ in range(5):  # the loop is at a boundary, whether a step was run or not
-            with one.run.services.stepping(is_ending=True):
+            with one.run.run.stepping(is_ending=True):
                 one.timer.now += 11
                 one.guard.look()
         assert not one.outcomes
-    with one.run.services.stepping(is_ending=True):
+    with one.run.run.stepping(is_ending=True):
         one.timer.now += 5
         one.guard.look()
     assert "what follows step 4 did not end for 60 s" in one.outcomes[0].why and saved(rundir) == [(4, "pause")]
@@ -339,8 +339,8 @@ def test_the_guards_thread_looks_when_something_is_asked_for(rundir: RunDirector
     """With real threads: the evaluation waits until the pause in it was served."""
     done = threading.Event()
     one = Guarded(rundir)
-    one.guard = LoopGuard(one.run.flag, one.run.services, lambda outcome: done.set(), one.failed.append)
-    one.run.services.guarded_by(one.guard)
+    one.guard = LoopGuard(one.run.flag, one.run.run, lambda outcome: done.set(), one.failed.append)
+    one.run.run.guarded_by(one.guard)
 
     def pause(step: int) -> None:
         if step == 10:

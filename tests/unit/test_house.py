@@ -214,6 +214,43 @@ def test_functions_are_short_and_long_classes_say_why() -> None:
     assert found == []
 
 
+# A docstring says what a thing does or is. These words begin a clause that hides it.
+CLAUSES = {"What", "Whether", "That", "How", "Where", "Which", "As", "It", "Those"}
+NOUNS = {
+    "The",
+    "A",
+    "An",
+    "One",
+    "This",
+    "These",
+    "Of",
+    "All",
+    "No",
+    "Nothing",
+    "None",
+    "Its",
+    "Each",
+    "Two",
+    "If",
+    "When",
+}
+
+
+def test_a_docstring_starts_with_what_is_done() -> None:
+    """A function's starts with a verb; a class, a module or a property may be named by a noun."""
+    found = []
+    for path in MODULES:
+        for node in ast.walk(tree_of(path)):
+            if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                continue
+            is_property = any("property" in ast.unparse(each) for each in getattr(node, "decorator_list", ()))
+            wrong = CLAUSES | (NOUNS if isinstance(node, ast.FunctionDef) and not is_property else set())
+            first = (ast.get_docstring(node) or "Do").split()[0].strip(".,:;")
+            if first in wrong:
+                found.append(f"{name(path)}:{getattr(node, 'lineno', 1)} starts with {first}")
+    assert found == []
+
+
 def test_a_class_has_a_name_of_its_own() -> None:
     """A reader who looks for a name finds one class."""
     names = Counter(
@@ -338,7 +375,7 @@ def fixed_sleeps(tree: ast.AST) -> Iterator[tuple[int, str]]:
 @pytest.mark.parametrize(
     ("find", "code", "found"),
     [
-        (private_names, "session._managed.save()", "_managed"),
+        (private_names, "session._attached.save()", "_attached"),
         (private_names, "from trainerd.release.export import _write", "_write"),
         (private_names, "patch.setattr('trainerd.watch.page.server._SECS', 1)", "_SECS"),
         (private_names, "patch.setattr(store, '_free', free)", "_free"),

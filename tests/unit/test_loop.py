@@ -25,8 +25,8 @@ from trainerd.errors import JobError, StorageError
 from trainerd.loop.contract import Model, Steps
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.outcome import Outcome
-from trainerd.loop.services import Services
 from trainerd.run.driven import Loop
+from trainerd.run.run import Run
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.state import LastCheckpoint, Phase, State
@@ -71,7 +71,7 @@ class FakeEvents:
 
 
 @dataclass
-class Run:
+class Life:
     """One run of the loop, and all that can be seen of it."""
 
     rundir: RunDirectory
@@ -88,7 +88,7 @@ class Run:
     def __post_init__(self) -> None:
         self.config = configs.parse({"entry": "a:b", "logdir": str(self.rundir.path), **self.keys})
         self.reporter = Reporter(State(), [self.states.append])
-        self.services = Services(
+        self.run = Run(
             self.config,
             self.session,
             self.rundir,
@@ -102,8 +102,8 @@ class Run:
         )
 
     def train(self) -> Outcome:
-        self.services.restore()
-        return Loop(self.services, self.session, flag=self.flag, reporter=self.reporter).train()
+        self.run.restore()
+        return Loop(self.run, self.session, flag=self.flag, reporter=self.reporter).train()
 
     def at_step(self, step: int, do: Callable[[], object]) -> None:
         """Do something just before a step, as if from another thread."""
@@ -120,19 +120,19 @@ def saved(rundir: RunDirectory) -> list[tuple[int, str]]:
 
 
 def test_it_trains_to_max_steps_and_saves(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"max_steps": 100})
-    assert run.train() == Outcome(Phase.FINISHED, "max_steps = 100 is reached")
+    life = Life(rundir, {"max_steps": 100})
+    assert life.train() == Outcome(Phase.FINISHED, "max_steps = 100 is reached")
     assert saved(rundir) == [(100, "finish")]
-    assert run.events.begun_at == 0 and run.events.closed
-    assert run.states[-1].step == 100 and run.states[-1].metrics["p"] == 200.0
+    assert life.events.begun_at == 0 and life.events.closed
+    assert life.states[-1].step == 100 and life.states[-1].metrics["p"] == 200.0
 
 
 def test_a_pause_saves_at_that_very_step_and_the_next_start_resumes(rundir: RunDirectory) -> None:
-    first = Run(rundir, {"max_steps": 100})
+    first = Life(rundir, {"max_steps": 100})
     first.at_step(42, lambda: first.flag.raise_for(Request.PAUSE))
     assert first.train().phase is Phase.PAUSED
     assert saved(rundir) == [(42, "pause")]
-    second = Run(rundir, {"max_steps": 100})
+    second = Life(rundir, {"max_steps": 100})
     assert second.train().phase is Phase.FINISHED
     assert second.events.begun_at == 42
     assert second.session.value == 200.0
@@ -140,47 +140,47 @@ def test_a_pause_saves_at_that_very_step_and_the_next_start_resumes(rundir: RunD
 
 
 def test_a_pause_before_the_first_step_saves_nothing(rundir: RunDirectory) -> None:
-    run = Run(rundir)
-    run.flag.raise_for(Request.PAUSE)
-    assert run.train().phase is Phase.PAUSED
+    life = Life(rundir)
+    life.flag.raise_for(Request.PAUSE)
+    assert life.train().phase is Phase.PAUSED
     assert saved(rundir) == []
-    assert run.events.begun_at is None
+    assert life.events.begun_at is None
 
 
 def test_a_pause_file_is_consumed(rundir: RunDirectory) -> None:
-    run = Run(rundir)
-    run.at_step(5, rundir.pause.touch)
-    assert run.train().phase is Phase.PAUSED
+    life = Life(rundir)
+    life.at_step(5, rundir.pause.touch)
+    assert life.train().phase is Phase.PAUSED
     assert not rundir.pause.exists()
 
 
 def test_a_save_is_of_that_step_and_training_continues(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"max_steps": 50})
-    run.at_step(20, lambda: run.flag.raise_for(Request.SAVE))
-    run.train()
+    life = Life(rundir, {"max_steps": 50})
+    life.at_step(20, lambda: life.flag.raise_for(Request.SAVE))
+    life.train()
     assert saved(rundir) == [(50, "finish"), (20, "request")]
 
 
 def test_a_save_with_an_id_is_answered(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"max_steps": 50})
+    life = Life(rundir, {"max_steps": 50})
 
     def ask() -> None:
         rundir.save.write_text("my-id\n")
-        run.flag.raise_for(Request.SAVE)
+        life.flag.raise_for(Request.SAVE)
 
-    run.at_step(20, ask)
-    run.train()
-    answer = run.states[-1].answer
+    life.at_step(20, ask)
+    life.train()
+    answer = life.states[-1].answer
     assert answer is not None and (answer.ids, answer.step, answer.error) == (["my-id"], 20, None)
 
 
 def test_a_save_that_is_asked_for_twice_is_made_once_and_answered_again(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"max_steps": 50})
+    life = Life(rundir, {"max_steps": 50})
     seen = list[list[str]]()
 
     def ask(*ids: str) -> None:
         rundir.save.write_text("".join(f"{each}\n" for each in ids))
-        run.flag.raise_for(Request.SAVE)
+        life.flag.raise_for(Request.SAVE)
 
     def ask_others_then_again(step: int) -> None:
         if 10 < step <= 30:
@@ -188,42 +188,42 @@ def test_a_save_that_is_asked_for_twice_is_made_once_and_answered_again(rundir: 
         if step in (10, 35):
             ask("my-id")
         if step == 36:
-            answer = run.reporter.state.answer_to("my-id")
+            answer = life.reporter.state.answer_to("my-id")
             assert answer is not None and answer.step == 10
-            seen.extend(each.ids for each in run.reporter.state.answers)
+            seen.extend(each.ids for each in life.reporter.state.answers)
 
-    run.session.on_step = ask_others_then_again
-    run.train()
+    life.session.on_step = ask_others_then_again
+    life.train()
     assert 35 not in [step for step, _ in saved(rundir)]
     assert len(seen) == 16 and seen[-1] == ["my-id"] and ["id-30"] in seen
 
 
 def test_a_save_asked_for_together_with_a_pause_is_answered(rundir: RunDirectory) -> None:
-    run = Run(rundir)
+    life = Life(rundir)
 
     def ask() -> None:
         rundir.save.write_text("my-id\n")
-        run.flag.raise_for(Request.SAVE)
-        run.flag.raise_for(Request.PAUSE)
+        life.flag.raise_for(Request.SAVE)
+        life.flag.raise_for(Request.PAUSE)
 
-    run.at_step(20, ask)
-    run.train()
-    answer = run.states[-1].answer
+    life.at_step(20, ask)
+    life.train()
+    answer = life.states[-1].answer
     assert answer is not None and answer.step == 20
     assert saved(rundir) == [(20, "pause")]
 
 
 def test_checkpoints_by_steps_fall_on_multiples(rundir: RunDirectory) -> None:
-    Run(rundir, {"max_steps": 25, "checkpoint": {"save_model_steps": 10}}).train()
+    Life(rundir, {"max_steps": 25, "checkpoint": {"save_model_steps": 10}}).train()
     assert saved(rundir) == [(25, "finish"), (20, "schedule"), (10, "schedule")]
 
 
 def test_a_finished_run_that_is_started_again_is_finished(rundir: RunDirectory) -> None:
-    Run(rundir, {"max_steps": 10}).train()
-    again = Run(rundir, {"max_steps": 10})
+    Life(rundir, {"max_steps": 10}).train()
+    again = Life(rundir, {"max_steps": 10})
     assert again.train().phase is Phase.FINISHED
     assert again.session.step == 10 and again.events.begun_at is None
-    longer = Run(rundir, {"max_steps": 12})
+    longer = Life(rundir, {"max_steps": 12})
     longer.train()
     assert longer.session.step == 12
 
@@ -231,38 +231,38 @@ def test_a_finished_run_that_is_started_again_is_finished(rundir: RunDirectory) 
 def test_a_target_ends_the_run(rundir: RunDirectory) -> None:
     session = ScriptedSession(figures=lambda step: {"accuracy": step / 100})
     keys = {"target": "val_accuracy >= 0.5", "evaluate": {"evaluate_steps": 10}}
-    outcome = Run(rundir, keys, session=session).train()
+    outcome = Life(rundir, keys, session=session).train()
     assert outcome.why == "the target val_accuracy >= 0.5 is reached at step 50"
     assert manifest.read(rundir.manifest(50)).metrics["val_accuracy"] == 0.5
 
 
 def test_the_end_of_the_data_is_a_clean_end(rundir: RunDirectory) -> None:
-    outcome = Run(rundir, session=ScriptedSession(ends_at=7)).train()
+    outcome = Life(rundir, session=ScriptedSession(ends_at=7)).train()
     assert outcome.phase is Phase.FINISHED and "the dataset ended after step 7" in outcome.why
     assert saved(rundir) == [(7, "finish")]
 
 
 def test_a_dataset_without_a_batch_is_an_error(rundir: RunDirectory) -> None:
     with pytest.raises(JobError, match="the dataset has no batch") as raised:
-        Run(rundir, session=ScriptedSession(ends_at=0)).train()
+        Life(rundir, session=ScriptedSession(ends_at=0)).train()
     assert "repeat" not in str(raised.value)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_loss_that_is_no_number_stops_with_its_step_and_saves_nothing(rundir: RunDirectory, value: float) -> None:
     session = ScriptedSession(loss=lambda step: value if step == 13 else 1.0)
-    run = Run(rundir, {"checkpoint": {"save_model_steps": 5}}, session=session)
+    life = Life(rundir, {"checkpoint": {"save_model_steps": 5}}, session=session)
     with pytest.raises(JobError, match=r"in step 13.*resumes from step 10") as caught:
-        run.train()
+        life.train()
     assert caught.value.exit_code == 70
     assert saved(rundir) == [(10, "schedule"), (5, "schedule")]
 
 
 def test_a_nan_in_a_variable_is_never_saved(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"max_steps": 10})
-    run.at_step(4, lambda: setattr(run.session, "value", math.nan))
+    life = Life(rundir, {"max_steps": 10})
+    life.at_step(4, lambda: setattr(life.session, "value", math.nan))
     with pytest.raises(JobError, match=r"'value' holds a NaN after step 10"):
-        run.train()
+        life.train()
     assert saved(rundir) == []
 
 
@@ -270,16 +270,16 @@ def test_a_nan_in_a_variable_is_never_saved(rundir: RunDirectory) -> None:
 def test_a_job_that_raises_is_saved_where_it_is_sound(
     rundir: RunDirectory, sound: bool, steps: list[tuple[int, str]]
 ) -> None:
-    run = Run(rundir)
+    life = Life(rundir)
 
     def boom() -> None:
         raise JobError("the job failed in step 30", step=29, sound=sound)
 
-    run.at_step(30, boom)
+    life.at_step(30, boom)
     with pytest.raises(JobError, match="step 30"):
-        run.train()
+        life.train()
     assert saved(rundir) == steps
-    assert run.events.closed
+    assert life.events.closed
 
 
 def full_disk() -> Callable[[], None]:
@@ -294,55 +294,55 @@ def full_disk() -> Callable[[], None]:
 
 
 def test_a_full_disk_does_not_end_the_training(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"max_steps": 30, "checkpoint": {"save_model_steps": 10}})
+    life = Life(rundir, {"max_steps": 30, "checkpoint": {"save_model_steps": 10}})
     space_is_back = full_disk()
-    run.at_step(25, space_is_back)
+    life.at_step(25, space_is_back)
     try:
-        assert run.train().phase is Phase.FINISHED
+        assert life.train().phase is Phase.FINISHED
     finally:
         space_is_back()
-    warned = [s.warnings for s in run.states if s.warnings]
+    warned = [s.warnings for s in life.states if s.warnings]
     assert "the last save failed" in warned[0][0] and "Free some space" in warned[0][0]
-    assert run.states[-1].warnings == []
+    assert life.states[-1].warnings == []
     assert saved(rundir) == [(30, "finish")]
 
 
 def test_a_pause_on_a_full_disk_reports_the_truth(rundir: RunDirectory) -> None:
-    run = Run(rundir)
+    life = Life(rundir)
     space_is_back = full_disk()
-    run.at_step(5, lambda: run.flag.raise_for(Request.PAUSE))
+    life.at_step(5, lambda: life.flag.raise_for(Request.PAUSE))
     try:
         with pytest.raises(StorageError) as caught:
-            run.train()
+            life.train()
     finally:
         space_is_back()
     assert caught.value.exit_code == 74
 
 
 def test_a_failed_save_answers_with_its_error(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"max_steps": 30})
+    life = Life(rundir, {"max_steps": 30})
     space_is_back = full_disk()
 
     def at(step: int) -> None:
         if step == 10:
             rundir.save.write_text("my-id")
-            run.flag.raise_for(Request.SAVE)
+            life.flag.raise_for(Request.SAVE)
         if step == 12:
             space_is_back()
 
-    run.session.on_step = at
+    life.session.on_step = at
     try:
-        run.train()
+        life.train()
     finally:
         space_is_back()
-    answer = run.states[-1].answer
+    answer = life.states[-1].answer
     assert answer is not None and answer.step is None and "No space left" in str(answer.error)
 
 
 def test_curves_that_cannot_be_written_do_not_end_the_training(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"max_steps": 30, "summary": {"metrics_steps": 10}}, events=FakeEvents(failing=True))
-    assert run.train().phase is Phase.FINISHED
-    assert "event files cannot be written" in run.states[-1].warnings[0]
+    life = Life(rundir, {"max_steps": 30, "summary": {"metrics_steps": 10}}, events=FakeEvents(failing=True))
+    assert life.train().phase is Phase.FINISHED
+    assert "event files cannot be written" in life.states[-1].warnings[0]
 
 
 def test_what_is_wrong_with_the_last_save_does_not_hide_why_the_job_failed(rundir: RunDirectory) -> None:
@@ -351,80 +351,80 @@ def test_what_is_wrong_with_the_last_save_does_not_hide_why_the_job_failed(rundi
         raise JobError("the job's evaluate failed", step=step, sound=True)
 
     session = ScriptedSession(figures=evaluate)
-    run = Run(rundir, {"evaluate": {"evaluate_steps": 10}}, session)
+    life = Life(rundir, {"evaluate": {"evaluate_steps": 10}}, session)
     with pytest.raises(JobError, match="evaluate failed"):
-        run.train()
+        life.train()
     assert saved(rundir) == []
 
 
 @pytest.mark.parametrize("figures", [None, lambda step: {"loss": 0.5}])
 def test_a_target_that_no_metric_can_reach_is_warned_of(rundir: RunDirectory, figures: Any) -> None:
     keys = {"max_steps": 30, "target": "val_los >= 1", "evaluate": {"evaluate_steps": 10}}
-    run = Run(rundir, keys, session=ScriptedSession(figures=figures))
-    run.train()
-    assert "no metric 'val_los'" in run.states[-1].warnings[0] and len(run.states[-1].warnings) == 1
+    life = Life(rundir, keys, session=ScriptedSession(figures=figures))
+    life.train()
+    assert "no metric 'val_los'" in life.states[-1].warnings[0] and len(life.states[-1].warnings) == 1
     of_best = {"max_steps": 45, "checkpoint": {"best": "max acuracy"}, "evaluate": {"evaluate_steps": 10}}
-    best = Run(rundir, of_best, session=ScriptedSession(figures=figures))
+    best = Life(rundir, of_best, session=ScriptedSession(figures=figures))
     best.train()
     assert "best: the job has no metric 'acuracy'" in best.states[-1].warnings[0]
-    good = Run(rundir, keys | {"max_steps": 60, "target": "loss >= 10"})
+    good = Life(rundir, keys | {"max_steps": 60, "target": "loss >= 10"})
     good.train()
     assert not good.states[-1].warnings
 
 
 def test_the_warning_of_curves_is_taken_back_when_they_can_be_written_again(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"max_steps": 30, "summary": {"metrics_steps": 10}}, events=FakeEvents(failing=True))
+    life = Life(rundir, {"max_steps": 30, "summary": {"metrics_steps": 10}}, events=FakeEvents(failing=True))
 
     def at(step: int) -> None:
         if step == 15:  # the point of step 10 has failed
-            run.flag.raise_for(Request.SAVE)
+            life.flag.raise_for(Request.SAVE)
         if step == 20:
-            run.events.failing = False
+            life.events.failing = False
 
-    run.session.on_step = at
-    run.train()
-    assert any(state.warnings for state in run.states) and not run.states[-1].warnings
+    life.session.on_step = at
+    life.train()
+    assert any(state.warnings for state in life.states) and not life.states[-1].warnings
 
 
 @pytest.mark.parametrize(("secs", "at"), [(0, []), (1000, [35])])
 def test_summaries_that_are_turned_off_are_not_made_at_the_end_either(
     rundir: RunDirectory, secs: int, at: list[int]
 ) -> None:
-    run = Run(rundir, {"max_steps": 35, "summary": {"save_summaries_secs": secs}})
-    run.train()
-    assert run.events.summaries_at == at
+    life = Life(rundir, {"max_steps": 35, "summary": {"save_summaries_secs": secs}})
+    life.train()
+    assert life.events.summaries_at == at
 
 
 def test_points_of_the_curves_fall_on_multiples(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"max_steps": 35, "summary": {"metrics_steps": 10}})
-    run.train()
-    losses = [(step, values["loss"]) for step, values in run.events.points if "loss" in values]
+    life = Life(rundir, {"max_steps": 35, "summary": {"metrics_steps": 10}})
+    life.train()
+    losses = [(step, values["loss"]) for step, values in life.events.points if "loss" in values]
     assert losses == [(10, 1 / 10), (20, 1 / 20), (30, 1 / 30), (35, 1 / 35)]
 
 
 def test_points_are_on_disk_before_their_checkpoint_is(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {"max_steps": 30, "summary": {"metrics_steps": 10}, "checkpoint": {"save_model_steps": 10}}
-    run, publish, lost = Run(rundir, keys), CheckpointStore.publish, list[int]()
+    life, publish, lost = Life(rundir, keys), CheckpointStore.publish, list[int]()
 
     def look(store: CheckpointStore, snapshot: Snapshot, *rest: Any) -> LastCheckpoint:
-        lost.extend(step for step, _ in run.events.points[run.events.synced :] if step <= snapshot.step)
+        lost.extend(step for step, _ in life.events.points[life.events.synced :] if step <= snapshot.step)
         return publish(store, snapshot, *rest)
 
     monkeypatch.setattr(CheckpointStore, "publish", look)
-    run.train()
+    life.train()
     assert [step for step, _ in saved(rundir)] == [30, 20, 10] and not lost
 
 
 def test_points_that_cannot_be_synced_keep_no_checkpoint_from_being_made(
     rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = Run(rundir, {"max_steps": 30})
+    life = Life(rundir, {"max_steps": 30})
 
     def hang() -> None:
         raise StorageError("the disk hangs")
 
-    monkeypatch.setattr(run.events, "sync", hang)
-    assert run.train().phase is Phase.FINISHED
+    monkeypatch.setattr(life.events, "sync", hang)
+    assert life.train().phase is Phase.FINISHED
     assert saved(rundir) == [(30, "finish")]
 
 
@@ -440,85 +440,85 @@ def test_metrics_of_an_epochs_end_that_was_left_undone_are_points_too(rundir: Ru
             self.is_due = False
             return Steps(21, (), np.zeros((0, 0)), then=lambda: {"val_loss": 0.5})
 
-    Run(rundir, {"max_steps": 20}).train()
-    run = Run(rundir, {"max_steps": 40}, Epochs())
-    run.train()
-    assert (20, {"val_loss": 0.5}) in run.events.points
+    Life(rundir, {"max_steps": 20}).train()
+    life = Life(rundir, {"max_steps": 40}, Epochs())
+    life.train()
+    assert (20, {"val_loss": 0.5}) in life.events.points
 
 
 def test_a_reload_changes_schedules_without_a_stop(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"max_steps": 40})
+    life = Life(rundir, {"max_steps": 40})
     keys = {"max_steps": 40, "checkpoint": {"save_model_steps": 10, "keep_last": 2}}
-    run.reload = lambda: configs.parse({"entry": "a:b", "logdir": str(rundir.path), **keys})
-    run.at_step(15, lambda: run.flag.raise_for(Request.RELOAD))
-    run.train()
+    life.reload = lambda: configs.parse({"entry": "a:b", "logdir": str(rundir.path), **keys})
+    life.at_step(15, lambda: life.flag.raise_for(Request.RELOAD))
+    life.train()
     assert [s for s, _ in saved(rundir)] == [40, 30]
 
 
 def test_a_wrong_config_at_a_reload_changes_nothing(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"max_steps": 40})
-    run.at_step(15, lambda: run.flag.raise_for(Request.RELOAD))
-    assert run.train().phase is Phase.FINISHED
+    life = Life(rundir, {"max_steps": 40})
+    life.at_step(15, lambda: life.flag.raise_for(Request.RELOAD))
+    assert life.train().phase is Phase.FINISHED
 
 
 def test_phases_are_seen_in_their_order(rundir: RunDirectory) -> None:
     session = ScriptedSession(figures=lambda step: {"accuracy": 0.1})
-    run = Run(rundir, {"max_steps": 10, "checkpoint": {"save_model_steps": 5}}, session=session)
-    run.train()
-    seen = [state.phase for state in run.states]
+    life = Life(rundir, {"max_steps": 10, "checkpoint": {"save_model_steps": 5}}, session=session)
+    life.train()
+    seen = [state.phase for state in life.states]
     order = [phase for i, phase in enumerate(seen) if i == 0 or seen[i - 1] is not phase]
     assert order[0] is Phase.TRAINING and order[-1] is Phase.TRAINING  # what comes after it is the process's to say
     assert Phase.EVALUATING in order and Phase.SAVING in order
-    assert 5 in [state.saving for state in run.states] and run.states[-1].saving is None
+    assert 5 in [state.saving for state in life.states] and life.states[-1].saving is None
 
 
 # ---------------------------------------------------------------------- saves in the background
 
 
 def test_training_continues_while_a_save_is_under_way(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"max_steps": 30, "checkpoint": {"save_model_secs": 0}}, writer=WriterByHand(held=True))
+    life = Life(rundir, {"max_steps": 30, "checkpoint": {"save_model_secs": 0}}, writer=WriterByHand(held=True))
     seen: list[tuple[int | None, list[int]]] = []
 
     def at(step: int) -> None:
         if step == 10:
-            run.flag.raise_for(Request.SAVE)
+            life.flag.raise_for(Request.SAVE)
         if step == 20:
-            seen.append((run.reporter.state.saving, rundir.steps()))
-            run.writer.release()
+            seen.append((life.reporter.state.saving, rundir.steps()))
+            life.writer.release()
 
-    run.session.on_step = at
-    run.train()
+    life.session.on_step = at
+    life.train()
     assert seen == [(10, [])]
     assert saved(rundir) == [(30, "finish"), (10, "request")]
     assert json.loads((rundir.path / "model.ckpt-10.data-00000-of-00001").read_text()) == 20.0
 
 
 def test_who_is_answered_sees_the_checkpoint_and_no_save(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"max_steps": 30, "checkpoint": {"save_model_secs": 0}})
+    life = Life(rundir, {"max_steps": 30, "checkpoint": {"save_model_secs": 0}})
 
     def ask() -> None:
         rundir.save.write_text("id")
-        run.flag.raise_for(Request.SAVE)
+        life.flag.raise_for(Request.SAVE)
 
-    run.at_step(10, ask)
-    run.train()
-    reported = next(state for state in run.states if state.answer is not None)
+    life.at_step(10, ask)
+    life.train()
+    reported = next(state for state in life.states if state.answer is not None)
     assert reported.saving is None and reported.last_checkpoint is not None and reported.last_checkpoint.step == 10
 
 
 def test_who_asks_while_a_save_is_under_way_gets_one_that_begins_after(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"max_steps": 40, "checkpoint": {"save_model_secs": 0}}, writer=WriterByHand(held=True))
+    life = Life(rundir, {"max_steps": 40, "checkpoint": {"save_model_secs": 0}}, writer=WriterByHand(held=True))
 
     def at(step: int) -> None:
         if step in (10, 15, 20):
             rundir.save.write_text(f"id-{step}")
-            run.flag.raise_for(Request.SAVE)
+            life.flag.raise_for(Request.SAVE)
         if step == 25:
-            run.writer.release()
+            life.writer.release()
 
-    run.session.on_step = at
-    run.train()
-    answers = [state.answer for state in run.states if state.answer is not None]
+    life.session.on_step = at
+    life.train()
+    answers = [state.answer for state in life.states if state.answer is not None]
     assert [answer.ids for i, answer in enumerate(answers) if i == 0 or answers[i - 1] != answer] == [
         ["id-10"],
         ["id-15", "id-20"],
@@ -529,16 +529,16 @@ def test_who_asks_while_a_save_is_under_way_gets_one_that_begins_after(rundir: R
 
 def test_a_schedule_by_the_clock_leaves_out_what_comes_too_soon(rundir: RunDirectory, clock: FakeTime) -> None:
     keys = {"max_steps": 40, "checkpoint": {"save_model_secs": 1, "keep_last": 100}}
-    run = Run(rundir, keys, writer=WriterByHand(held=True), timer=clock)
+    life = Life(rundir, keys, writer=WriterByHand(held=True), timer=clock)
 
     def at(step: int) -> None:
         clock.now += 0.5
-        run.flag.raise_for(Request.TICK)
+        life.flag.raise_for(Request.TICK)
         if step == 30:
-            run.writer.release()
+            life.writer.release()
 
-    run.session.on_step = at
-    run.train()
+    life.session.on_step = at
+    life.train()
     steps = [step for step, _ in saved(rundir)][::-1]
     assert steps[0] < 5 and all(step >= 30 for step in steps[1:])
 
@@ -548,77 +548,77 @@ def test_a_save_that_fails_is_reported_at_once_and_tried_again_later_and_later(
     rundir: RunDirectory, clock: FakeTime, caplog: pytest.LogCaptureFixture, schedule: dict[str, int]
 ) -> None:
     keys = {"save_model_secs": 0, "keep_last": 100} | schedule
-    run = Run(rundir, {"max_steps": 400, "checkpoint": keys}, timer=clock)
+    life = Life(rundir, {"max_steps": 400, "checkpoint": keys}, timer=clock)
     space_is_back = full_disk()
 
     def at(step: int) -> None:
         clock.now += 1.0
-        run.flag.raise_for(Request.TICK)
+        life.flag.raise_for(Request.TICK)
         if step == 10 and not schedule:
-            run.flag.raise_for(Request.SAVE)
+            life.flag.raise_for(Request.SAVE)
         if step == 120:
             space_is_back()
 
-    run.session.on_step = at
+    life.session.on_step = at
     with caplog.at_level("ERROR"):
-        run.train()
+        life.train()
     failed = [record.step for record in caplog.records if getattr(record, "event", "") == "save-failed"]  # type: ignore[attr-defined]
     first = failed[0]
     assert failed == [first, first + 15, first + 45, first + 105] and first <= 10
     steps = [step for step, _ in saved(rundir)]
     assert steps[-1] == first + 225 and steps[0] == 400
     assert len(steps) == 2 if not schedule else len(steps) > 20
-    warned = [bool(state.warnings) for state in run.states]
+    warned = [bool(state.warnings) for state in life.states]
     assert any(warned) and not warned[-1]
 
 
 def test_a_nan_that_a_save_finds_ends_the_run(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"max_steps": 40}, writer=WriterByHand(held=True))
+    life = Life(rundir, {"max_steps": 40}, writer=WriterByHand(held=True))
 
     def at(step: int) -> None:
         if step == 10:
-            run.session.value = math.nan
-            run.flag.raise_for(Request.SAVE)
+            life.session.value = math.nan
+            life.flag.raise_for(Request.SAVE)
         if step == 20:
-            run.writer.release()
+            life.writer.release()
 
-    run.session.on_step = at
+    life.session.on_step = at
     with pytest.raises(JobError, match=r"'value' holds a NaN after step 10.*resumes from the beginning"):
-        run.train()
-    assert saved(rundir) == [] and run.session.step < 25
+        life.train()
+    assert saved(rundir) == [] and life.session.step < 25
 
 
 def test_of_two_saves_that_hold_a_nan_the_first_is_reported(rundir: RunDirectory) -> None:
-    run = Run(rundir)
-    saving = run.services.checkpointer
-    run.session.value, run.session.step = math.nan, 20
-    saving.start(run.session, "schedule")
-    run.session.step = 30
+    life = Life(rundir)
+    saving = life.run.checkpointer
+    life.session.value, life.session.step = math.nan, 20
+    saving.start(life.session, "schedule")
+    life.session.step = 30
     with pytest.raises(JobError, match="after step 20"):
-        saving.start(run.session, "schedule")
+        saving.start(life.session, "schedule")
     with pytest.raises(JobError, match="after step 20"):
-        saving.finish_save(run.session)
+        saving.finish_save(life.session)
 
 
 def test_a_save_that_hangs_is_warned_of_and_ends_a_pause_with_the_truth(
     rundir: RunDirectory, clock: FakeTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainerd.loop.checkpointer.POLL_SECS", 0.0)
-    run = Run(rundir, {"watchdog": {"save_secs": 60}}, writer=WriterByHand(held=True), timer=clock)
+    life = Life(rundir, {"watchdog": {"save_secs": 60}}, writer=WriterByHand(held=True), timer=clock)
     warned: list[list[str]] = []
 
     def at(step: int) -> None:
         clock.now += 2.0
-        run.flag.raise_for(Request.TICK)
+        life.flag.raise_for(Request.TICK)
         if step == 10:
-            run.flag.raise_for(Request.SAVE)
+            life.flag.raise_for(Request.SAVE)
         if step == 50:
-            warned.append(run.reporter.state.warnings)
-            run.flag.raise_for(Request.PAUSE)
+            warned.append(life.reporter.state.warnings)
+            life.flag.raise_for(Request.PAUSE)
 
-    run.session.on_step = at
+    life.session.on_step = at
     with pytest.raises(StorageError, match=r"save of step 10.*no progress for 60 s"):
-        run.train()
+        life.train()
     assert "a save hangs: step 10" in warned[0][0]
 
 
@@ -626,8 +626,8 @@ def test_each_of_so_many_steps_is_saved_though_the_one_before_is_under_way(
     rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainerd.loop.checkpointer.POLL_SECS", 0.001)
-    run = Run(rundir, {"max_steps": 40, "checkpoint": {"save_model_steps": 10}}, writer=Background("slow"))  # type: ignore[arg-type]
-    real, loop_waits = run.services.store.publish, threading.Event()
+    life = Life(rundir, {"max_steps": 40, "checkpoint": {"save_model_steps": 10}}, writer=Background("slow"))  # type: ignore[arg-type]
+    real, loop_waits = life.run.store.publish, threading.Event()
 
     def slow(*args: Any, **kwargs: Any) -> Any:
         assert loop_waits.wait(10)
@@ -638,14 +638,14 @@ def test_each_of_so_many_steps_is_saved_though_the_one_before_is_under_way(
         if state.phase is Phase.SAVING:
             loop_waits.set()
 
-    monkeypatch.setattr(run.services.store, "publish", slow)
-    with run.reporter.observed_by([see]):
-        run.train()
+    monkeypatch.setattr(life.run.store, "publish", slow)
+    with life.reporter.observed_by([see]):
+        life.train()
     assert [step for step, _ in saved(rundir)] == [40, 30, 20, 10]
 
 
 def test_saves_and_the_end_go_before_the_deletions_that_are_left(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"max_steps": 3000, "checkpoint": {"save_model_secs": 0}}, writer=Background("deleting"))  # type: ignore[arg-type]
+    life = Life(rundir, {"max_steps": 3000, "checkpoint": {"save_model_secs": 0}}, writer=Background("deleting"))  # type: ignore[arg-type]
     deleting, batches = threading.Event(), itertools.count()
 
     def without_end() -> bool:
@@ -653,41 +653,41 @@ def test_saves_and_the_end_go_before_the_deletions_that_are_left(rundir: RunDire
         next(batches)
         return True
 
-    run.services.store.tidy = without_end  # type: ignore[method-assign]
+    life.run.store.tidy = without_end  # type: ignore[method-assign]
 
     def at(step: int) -> None:
         if step in (10, 20):
-            run.flag.raise_for(Request.SAVE)
+            life.flag.raise_for(Request.SAVE)
         if step in (15, 25):
             assert deleting.wait(10)
             deleting.clear()
 
-    run.session.on_step = at
-    assert run.train().phase is Phase.FINISHED
+    life.session.on_step = at
+    assert life.train().phase is Phase.FINISHED
     assert [reason for _, reason in saved(rundir)] == ["finish", "request", "request"]
     at_end = next(batches)
-    assert run.writer.close(10)
+    assert life.writer.close(10)
     assert next(batches) == at_end + 1, "nothing is deleted any more when the run directory is given back"
 
 
 def test_auto_saves_as_often_as_its_cost_allows(rundir: RunDirectory, clock: FakeTime) -> None:
     keys = {"max_steps": 20_000, "checkpoint": {"save_model_secs": "auto", "max_overhead": 0.01, "keep_last": 1000}}
-    run = Run(rundir, keys, timer=clock)
-    real = run.services.store.publish
+    life = Life(rundir, keys, timer=clock)
+    real = life.run.store.publish
 
     def slow(*args: Any, **kwargs: Any) -> Any:
         clock.now += 0.2  # nothing is done meanwhile: the writer of this test is not in the background
         return real(*args, **kwargs)
 
-    run.services.store.publish = slow  # type: ignore[method-assign]
+    life.run.store.publish = slow  # type: ignore[method-assign]
 
     def at(step: int) -> None:
         clock.now += 0.01
-        run.flag.raise_for(Request.TICK)
+        life.flag.raise_for(Request.TICK)
 
-    run.session.on_step = at
-    run.train()
+    life.session.on_step = at
+    life.train()
     steps = [step for step, _ in saved(rundir)][::-1]
     gaps = [b - a for a, b in itertools.pairwise(steps[1:-1])]
     assert all(1900 <= gap <= 2100 for gap in gaps) and len(gaps) >= 5, steps
-    assert run.reporter.state.save_model_secs == pytest.approx(20.0, rel=0.05)
+    assert life.reporter.state.save_model_secs == pytest.approx(20.0, rel=0.05)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.unit.conftest import FakeTime, ScriptedSession, WriterByHand
-from tests.unit.test_loop import Run, saved
+from tests.unit.test_loop import Life, saved
 from trainerd.checkpoints import catalogue, manifest, retention
 from trainerd.checkpoints.manifest import Minimum
 from trainerd.checkpoints.retention import Point, Policy
@@ -26,22 +26,22 @@ VALLEY: Callable[[int], float] = lambda step: 1.0 + abs(step - 100) / 50  # noqa
 
 def run_of(
     rundir: RunDirectory, steps: int, loss: Callable[[int], float] = VALLEY, every: int = 1, **checkpoint: object
-) -> Run:
+) -> Life:
     """A run that comes to a boundary at each so many steps, and looks at the loss there."""
     clock = FakeTime()
     keys = {
         "max_steps": steps,
         "checkpoint": {"save_model_secs": 0, "keep_last": 100, "minima_smoothing_steps": SMOOTHING, **checkpoint},
     }
-    run = Run(rundir, keys, session=ScriptedSession(loss=loss), timer=clock)
+    life = Life(rundir, keys, session=ScriptedSession(loss=loss), timer=clock)
 
     def on_step(step: int) -> None:
         clock.now += 1.0
         if step % every == 0:
-            run.flag.raise_for(Request.TICK)
+            life.flag.raise_for(Request.TICK)
 
-    run.session.on_step = on_step
-    return run
+    life.session.on_step = on_step
+    return life
 
 
 def lowest_smoothed(loss: Callable[[int], float], steps: int) -> int:
@@ -53,8 +53,8 @@ def lowest_smoothed(loss: Callable[[int], float], steps: int) -> int:
 
 
 def test_the_state_is_that_of_the_lowest_boundary(rundir: RunDirectory) -> None:
-    run = run_of(rundir, 200)
-    run.train()
+    life = run_of(rundir, 200)
+    life.train()
     lowest = lowest_smoothed(VALLEY, 200)
     assert saved(rundir) == [(200, "finish"), (lowest, "minimum")]
     found = manifest.read(rundir.manifest(lowest))
@@ -70,17 +70,17 @@ def test_the_state_is_that_of_the_lowest_boundary(rundir: RunDirectory) -> None:
 def test_the_run_resumes_from_the_newest_checkpoint_not_from_a_minimum_that_was_saved_after_it(
     rundir: RunDirectory,
 ) -> None:
-    run = run_of(rundir, 200, save_model_steps=110)
-    run.train()
+    life = run_of(rundir, 200, save_model_steps=110)
+    life.train()
     assert [step for step, _ in saved(rundir)] == [200, 110, lowest_smoothed(VALLEY, 200)]
-    assert run.states[-1].last_checkpoint is not None and run.states[-1].last_checkpoint.step == 200
+    assert life.states[-1].last_checkpoint is not None and life.states[-1].last_checkpoint.step == 200
     assert manifest.read(rundir.manifest(200)).before == 110
     assert rundir.checkpoint_state.read_text().startswith('model_checkpoint_path: "model.ckpt-200"')
 
 
 def test_a_loss_that_falls_has_no_minimum_and_saves_nothing_more(rundir: RunDirectory) -> None:
-    run = run_of(rundir, 200, loss=lambda step: 1.0 / step, save_model_steps=50)
-    run.train()
+    life = run_of(rundir, 200, loss=lambda step: 1.0 / step, save_model_steps=50)
+    life.train()
     assert saved(rundir) == [(200, "finish"), (150, "schedule"), (100, "schedule"), (50, "schedule")]
     assert not [entry for entry in timeline(rundir) if CheckpointMark.MINIMUM in entry.marks]
 
@@ -112,8 +112,8 @@ def test_a_pause_at_any_moment_of_a_valley_keeps_its_minimum(rundir: RunDirector
 
 def test_a_kill_after_a_checkpoint_in_the_rise_keeps_the_minimum(rundir: RunDirectory) -> None:
     """What is written at 108 has the lowest boundary written too; the process of 112 never gets to the minimum."""
-    run = run_of(rundir, 111, save_model_steps=108)
-    run.train()
+    life = run_of(rundir, 111, save_model_steps=108)
+    life.train()
     lowest = lowest_smoothed(VALLEY, 111)
     assert dict(saved(rundir))[lowest] == "lowest"
     for step in (111,):  # as if it had been killed before its last save
@@ -123,49 +123,49 @@ def test_a_kill_after_a_checkpoint_in_the_rise_keeps_the_minimum(rundir: RunDire
 
 
 def test_a_minimum_that_comes_while_another_save_is_under_way_waits_for_it(rundir: RunDirectory) -> None:
-    run = run_of(rundir, 130, save_model_steps=107)
-    run.writer.held = True
-    before = run.session.on_step
+    life = run_of(rundir, 130, save_model_steps=107)
+    life.writer.held = True
+    before = life.session.on_step
 
     def on_step(step: int) -> None:
         before(step)
         if step == 125:
-            run.writer.release()
+            life.writer.release()
 
-    run.session.on_step = on_step
-    run.train()
+    life.session.on_step = on_step
+    life.train()
     reasons = dict(saved(rundir))
     assert reasons[107] == "schedule" and lowest_smoothed(VALLEY, 130) in reasons
 
 
 def test_boundaries_are_looked_at_as_often_as_the_costs_allow(rundir: RunDirectory) -> None:
     """A snapshot that takes a second is taken once in a hundred."""
-    run = run_of(rundir, 1000, loss=lambda step: 1.0 / step)
+    life = run_of(rundir, 1000, loss=lambda step: 1.0 / step)
     taken: list[int] = []
-    snapshot = run.session.snapshot
+    snapshot = life.session.snapshot
 
     def slow() -> object:
-        taken.append(run.session.step)
-        run.timer.now += 1.0  # type: ignore[attr-defined]
+        taken.append(life.session.step)
+        life.timer.now += 1.0  # type: ignore[attr-defined]
         return snapshot()
 
-    run.session.snapshot = slow  # type: ignore[method-assign,assignment]
-    run.train()
+    life.session.snapshot = slow  # type: ignore[method-assign,assignment]
+    life.train()
     looked = [step for step in taken if step < 1000]
     assert len(looked) <= 11 and all(later - earlier >= 98 for earlier, later in itertools.pairwise(looked))
 
 
 def test_a_boundary_that_is_saved_is_looked_at_whatever_that_costs(rundir: RunDirectory) -> None:
     """Its state is on disk anyway: what is marked as the lowest so far is the lowest of the checkpoints."""
-    run = run_of(rundir, 200, lambda step: 1.0 / step, minima_overhead=0.0001, save_model_steps=50)
-    snapshot = run.session.snapshot
+    life = run_of(rundir, 200, lambda step: 1.0 / step, minima_overhead=0.0001, save_model_steps=50)
+    snapshot = life.session.snapshot
 
     def slow() -> object:
-        run.timer.now += 1.0  # type: ignore[attr-defined]
+        life.timer.now += 1.0  # type: ignore[attr-defined]
         return snapshot()
 
-    run.session.snapshot = slow  # type: ignore[method-assign,assignment]
-    run.train()
+    life.session.snapshot = slow  # type: ignore[method-assign,assignment]
+    life.train()
     marks = {entry.step: entry.marks for entry in timeline(rundir)}
     assert [step for step in marks if CheckpointMark.LOWEST in marks[step]] == [200]
     assert choose(rundir, "minimum") == 200
@@ -184,8 +184,8 @@ def test_the_lowest_of_each_valley_is_kept_and_the_lowest_valleys() -> None:
 
 def test_only_the_lowest_minima_stay_in_the_run(rundir: RunDirectory) -> None:
     waves = lambda step: 2.0 + math.cos(step / 20) - step / 2000  # noqa: E731
-    run = run_of(rundir, 900, loss=waves, keep_last=1, keep_minima=2)
-    run.train()
+    life = run_of(rundir, 900, loss=waves, keep_last=1, keep_minima=2)
+    life.train()
     found = [(entry.step, entry.minimum) for entry in timeline(rundir) if CheckpointMark.MINIMUM in entry.marks]
     assert len(found) == 2 and found[0][0] > 500, "each valley is lower than the one before"
     assert len(rundir.steps()) == 3
@@ -194,17 +194,17 @@ def test_only_the_lowest_minima_stay_in_the_run(rundir: RunDirectory) -> None:
 def test_a_minimum_whose_save_fails_is_reported_and_training_continues(
     rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = run_of(rundir, 200)
+    life = run_of(rundir, 200)
     answers = itertools.chain([False, False], itertools.repeat(True))  # asked again once all is deleted that may be
-    monkeypatch.setattr(run.services.store.space, "has", lambda needed: next(answers))
-    run.train()
+    monkeypatch.setattr(life.run.store.space, "has", lambda needed: next(answers))
+    life.train()
     assert max(rundir.steps()) == 200
-    assert any("the last save failed" in warning for state in run.states for warning in state.warnings)
+    assert any("the last save failed" in warning for state in life.states for warning in state.warnings)
 
 
 def test_the_writer_may_still_write_what_the_loop_has_replaced(rundir: RunDirectory) -> None:
-    run = run_of(rundir, 300, loss=lambda step: 2.0 + math.cos(step / 10))
-    run.writer = WriterByHand()
-    run.train()
+    life = run_of(rundir, 300, loss=lambda step: 2.0 + math.cos(step / 10))
+    life.writer = WriterByHand()
+    life.train()
     for step in rundir.steps():
         manifest.verify(manifest.read(rundir.manifest(step)), rundir.path)

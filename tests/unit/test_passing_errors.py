@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.unit.conftest import FakeTime
-from tests.unit.test_loop import Run, saved
+from tests.unit.test_loop import Life, saved
 from trainerd.loop.flag import Request
 from trainerd.loop.ticker import Ticker
 from trainerd.rundir import lock, run_events
@@ -50,12 +50,12 @@ def test_a_passing_error_of_the_file_system_ends_no_run(
     rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     clock = FakeTime()
-    run = Run(rundir, {"max_steps": 60, "checkpoint": {"save_model_steps": 10, "keep_last": 50}}, timer=clock)
+    life = Life(rundir, {"max_steps": 60, "checkpoint": {"save_model_steps": 10, "keep_last": 50}}, timer=clock)
     faults = Faults(rundir, monkeypatch)
-    ticker, state_file = Ticker(run.flag, rundir), StateWriter(rundir, timer=clock)
-    with lock.hold(rundir) as held, run.reporter.observed_by([state_file.observe]):
+    ticker, state_file = Ticker(life.flag, rundir), StateWriter(rundir, timer=clock)
+    with lock.hold(rundir) as held, life.reporter.observed_by([state_file.observe]):
         held.name_holder(os.getpid())
-        place = LogdirWatcher(rundir, run.reporter)
+        place = LogdirWatcher(rundir, life.reporter)
 
         def on_step(step: int) -> None:
             clock.now += 100.0  # state.json is written at every boundary, and a failed save is tried again
@@ -65,15 +65,15 @@ def test_a_passing_error_of_the_file_system_ends_no_run(
             if step in (20, 40):
                 if step == 40:
                     rundir.save.write_text("my-id\n")
-                run.flag.raise_for(Request.SAVE)
+                life.flag.raise_for(Request.SAVE)
             run_events.add(rundir, EventKind.CHANGE, step=step)
 
-        run.session.on_step = on_step
-        assert run.train().phase is Phase.FINISHED
+        life.session.on_step = on_step
+        assert life.train().phase is Phase.FINISHED
     assert faults.failed > 20
     assert {step for step, _ in saved(rundir)} >= {10, 40, 50, 60} and not {20, 30} & {s for s, _ in saved(rundir)}
-    assert run.reporter.state.warnings == [], "all is well again"
-    answer = run.reporter.state.answer
+    assert life.reporter.state.warnings == [], "all is well again"
+    answer = life.reporter.state.answer
     assert answer is not None and (answer.ids, answer.error) == (["my-id"], None)
     state = read_state(rundir.state)
     assert state is not None and state.step == 60

@@ -260,7 +260,7 @@ def test_a_service_whose_folder_is_roots_is_reported_by_systemd(
 
 def test_a_table_fits_the_terminal_and_hostile_text_stays_text() -> None:
     state = State(Phase.PAUSED, warnings=["\x1b[2J" + "x" * 300])
-    run = runs.Run("a\nname", RunDirectory(Path("/a")), state, False)
+    run = runs.ListedRun("a\nname", RunDirectory(Path("/a")), state, False)
     narrow = table([run], 60, 0.0).splitlines()
     assert all(len(line) <= 60 for line in narrow) and len(narrow) == 3 and narrow[2].startswith("  \x1b[2Jxxx")
     assert len(table([run], None, 0.0).splitlines()) == 2

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.conftest import Cli
-from tests.unit.test_loop import Run, saved
+from tests.unit.test_loop import Life, saved
 from trainerd.checkpoints import catalogue, latest, manifest
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Policy
@@ -315,89 +315,89 @@ def test_an_error_that_lasts_leaves_what_was_or_what_the_same_command_finishes(
 
 
 def test_a_run_goes_back_between_two_steps_and_trains_on(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"max_steps": 50, **KEEPS}, steered=True)
+    life = Life(rundir, {"max_steps": 50, **KEEPS}, steered=True)
     asked: list[int] = []
 
     def ask(step: int) -> None:
         if step == 36 and not asked:
             asked.append(step)
             RollbackRequest(RollbackTarget(20), "an id").write(rundir)
-            run.flag.raise_for(Request.ROLLBACK)
+            life.flag.raise_for(Request.ROLLBACK)
 
-    run.session.on_step = ask
-    assert run.train().phase is Phase.FINISHED
-    assert run.session.value == 100.0, "as if it had never been at 36"
+    life.session.on_step = ask
+    assert life.train().phase is Phase.FINISHED
+    assert life.session.value == 100.0, "as if it had never been at 36"
     assert saved(rundir) == [(50, "finish"), (40, "schedule"), (30, "schedule"), (20, "schedule"), (10, "schedule")]
     line = lines.checkpoints_of(rundir, 1)
     assert [(step, manifest.read(line.manifest(step)).reason) for step in line.steps()] == [
         (36, "rollback"),
         (30, "schedule"),
     ]
-    answers = [state.answer for state in run.states if state.answer is not None]
+    answers = [state.answer for state in life.states if state.answer is not None]
     assert answers and (answers[0].ids, answers[0].step, answers[0].error) == (["an id"], 20, None)
-    assert run.events.begun_at == 20
+    assert life.events.begun_at == 20
 
 
 def test_a_rollback_that_is_asked_for_twice_with_one_id_happens_once(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"max_steps": 50, **KEEPS}, steered=True)
+    life = Life(rundir, {"max_steps": 50, **KEEPS}, steered=True)
     asks = [36, 45]
 
     def ask(step: int) -> None:
         if asks and step == asks[0]:
             asks.pop(0)
             RollbackRequest(RollbackTarget(20), "an id").write(rundir)
-            run.flag.raise_for(Request.ROLLBACK)
+            life.flag.raise_for(Request.ROLLBACK)
 
-    run.session.on_step = ask
-    assert run.train().phase is Phase.FINISHED
+    life.session.on_step = ask
+    assert life.train().phase is Phase.FINISHED
     assert not asks and [line.number for line in lines.lines(rundir)] == [1] and not rundir.rollback.exists()
 
 
 def test_a_run_that_cannot_go_back_says_so_and_trains_on(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"max_steps": 50, **KEEPS}, steered=True)
+    life = Life(rundir, {"max_steps": 50, **KEEPS}, steered=True)
 
     def ask() -> None:
         rundir.rollback.write_text("33")
-        run.flag.raise_for(Request.ROLLBACK)
+        life.flag.raise_for(Request.ROLLBACK)
 
-    run.at_step(36, ask)
-    assert run.train().phase is Phase.FINISHED
+    life.at_step(36, ask)
+    assert life.train().phase is Phase.FINISHED
     assert [step for step, _ in saved(rundir)] == [50, 40, 30, 20, 10] and lines.lines(rundir) == []
-    assert any("did not go back" in warning and "33" in warning for warning in run.states[-1].warnings)
+    assert any("did not go back" in warning and "33" in warning for warning in life.states[-1].warnings)
     assert not rundir.rollback.exists()
 
 
 def test_a_session_that_cannot_be_restored_in_place_pauses_and_its_next_start_goes_back(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"max_steps": 50, **KEEPS})
+    life = Life(rundir, {"max_steps": 50, **KEEPS})
 
     def ask() -> None:
         rundir.rollback.write_text("20\n")
-        run.flag.raise_for(Request.ROLLBACK)
+        life.flag.raise_for(Request.ROLLBACK)
 
-    run.at_step(36, ask)
-    outcome = run.train()
+    life.at_step(36, ask)
+    outcome = life.train()
     assert outcome.phase is Phase.PAUSED and "goes back to step 20" in outcome.why
-    again = Run(rundir, {"max_steps": 25, **KEEPS})
+    again = Life(rundir, {"max_steps": 25, **KEEPS})
     again.train()
     assert saved(rundir)[0] == (25, "finish") and steps_of(lines.checkpoints_of(rundir, 1)) == [30, 36]
 
 
 def test_a_state_that_cannot_be_saved_is_not_left(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"max_steps": 50, **KEEPS}, steered=True)
+    life = Life(rundir, {"max_steps": 50, **KEEPS}, steered=True)
 
     def ask() -> None:
         rundir.rollback.write_text("20")
-        run.flag.raise_for(Request.ROLLBACK)
-        disk.setattr(run.services.store.space, "has", lambda needed: False)
+        life.flag.raise_for(Request.ROLLBACK)
+        disk.setattr(life.run.store.space, "has", lambda needed: False)
 
     def empty(state: State) -> None:
         if state.warnings:
             disk.undo()
 
-    run.at_step(36, ask)
-    with pytest.MonkeyPatch.context() as disk, run.reporter.observed_by([empty]):
-        assert run.train().phase is Phase.FINISHED
-    assert any("did not go back" in warning for state in run.states for warning in state.warnings)
+    life.at_step(36, ask)
+    with pytest.MonkeyPatch.context() as disk, life.reporter.observed_by([empty]):
+        assert life.train().phase is Phase.FINISHED
+    assert any("did not go back" in warning for state in life.states for warning in state.warnings)
     assert lines.lines(rundir) == [] and steps_of(rundir)[-1] == 50
 
 
@@ -522,16 +522,16 @@ def test_a_start_that_fails_to_go_back_is_as_before_and_the_next_one_goes_back(
 
 
 def test_a_run_that_fails_to_go_back_trains_on(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(rundir, {"max_steps": 50, **KEEPS}, steered=True)
-    monkeypatch.setattr(run.services.store, "name", lambda step: (_ for _ in ()).throw(StorageError("full")))
+    life = Life(rundir, {"max_steps": 50, **KEEPS}, steered=True)
+    monkeypatch.setattr(life.run.store, "name", lambda step: (_ for _ in ()).throw(StorageError("full")))
 
     def ask() -> None:
         RollbackRequest(RollbackTarget(20), "an id").write(rundir)
-        run.flag.raise_for(Request.ROLLBACK)
+        life.flag.raise_for(Request.ROLLBACK)
 
-    run.at_step(36, ask)
-    assert run.train().phase is Phase.FINISHED and run.session.value == 100.0
-    answer = run.states[-1].answer_to("an id")
+    life.at_step(36, ask)
+    assert life.train().phase is Phase.FINISHED and life.session.value == 100.0
+    answer = life.states[-1].answer_to("an id")
     assert answer is not None and answer.step is None and "full" in str(answer.error)
     assert [step for step, _ in saved(rundir)] == [50, 40, 36, 30, 20, 10] and lines.lines(rundir) == []
     assert not rundir.rollback.exists() and not rollback.is_under_way(rundir)
@@ -556,29 +556,29 @@ def test_a_command_whose_process_dies_takes_its_request_back(
 
 def test_the_save_before_a_rollback_deletes_no_target(rundir: RunDirectory) -> None:
     """It is the oldest of those that are kept."""
-    run = Run(rundir, {"max_steps": 50, "checkpoint": {"save_model_steps": 10, "keep_last": 2}}, steered=True)
+    life = Life(rundir, {"max_steps": 50, "checkpoint": {"save_model_steps": 10, "keep_last": 2}}, steered=True)
     asked: list[int] = []
 
     def ask(step: int) -> None:
         if step == 36 and not asked:
             asked.append(step)
             RollbackRequest(RollbackTarget(20)).write(rundir)
-            run.flag.raise_for(Request.ROLLBACK)
+            life.flag.raise_for(Request.ROLLBACK)
 
-    run.session.on_step = ask
-    assert run.train().phase is Phase.FINISHED
-    assert run.session.value == 100.0 and [step for step, _ in saved(rundir)] == [50, 40]
+    life.session.on_step = ask
+    assert life.train().phase is Phase.FINISHED
+    assert life.session.value == 100.0 and [step for step, _ in saved(rundir)] == [50, 40]
     assert steps_of(lines.checkpoints_of(rundir, 1)) == [30, 36]
 
 
 def test_a_rollback_at_the_first_boundary_is_a_run_that_trains(rundir: RunDirectory) -> None:
     write(rundir, 10, 20, 30)
-    run = Run(rundir, {"max_steps": 50, **KEEPS}, steered=True)
-    run.services.restore()
+    life = Life(rundir, {"max_steps": 50, **KEEPS}, steered=True)
+    life.run.restore()
     RollbackRequest(RollbackTarget(10)).write(rundir)
-    run.flag.raise_for(Request.ROLLBACK)
-    run.train()
-    assert Phase.TRAINING in [state.phase for state in run.states] and steps_of(rundir)[0] == 10
+    life.flag.raise_for(Request.ROLLBACK)
+    life.train()
+    assert Phase.TRAINING in [state.phase for state in life.states] and steps_of(rundir)[0] == 10
 
 
 def test_a_request_does_not_replace_a_rollback_that_is_under_way(rundir: RunDirectory) -> None:

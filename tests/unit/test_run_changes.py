@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.unit.conftest import Cli, ScriptedSession
-from tests.unit.test_loop import Run, saved
+from tests.unit.test_loop import Life, saved
 from trainerd.checkpoints import manifest
 from trainerd.checkpoints.lineage import BACK, SET, SKIP, Change
 from trainerd.checkpoints.manifest import About
@@ -29,50 +29,52 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase
 
 
-def steered(rundir: RunDirectory, steps: int = 50, loss: Callable[[int], float] = lambda step: 1.0, **keys: Any) -> Run:
+def steered(
+    rundir: RunDirectory, steps: int = 50, loss: Callable[[int], float] = lambda step: 1.0, **keys: Any
+) -> Life:
     keys = {"max_steps": steps, "checkpoint": {"save_model_steps": 10, "keep_last": 99}, **keys}
-    return Run(rundir, keys, ScriptedSession(loss=loss), steered=True)
+    return Life(rundir, keys, ScriptedSession(loss=loss), steered=True)
 
 
 # ---------------------------------------------------------------------- numbers
 
 
-def ask(run: Run, rundir: RunDirectory, line: str) -> Callable[[], None]:
+def ask(life: Life, rundir: RunDirectory, line: str) -> Callable[[], None]:
     def write() -> None:
         rundir.set_request.write_text(line)
-        run.flag.raise_for(Request.SET)
+        life.flag.raise_for(Request.SET)
 
     return write
 
 
 def test_a_number_is_set_at_that_boundary_and_saved(rundir: RunDirectory) -> None:
-    run = steered(rundir)
+    life = steered(rundir)
     line = json.dumps({"values": {"value": 1000.0}, "id": "an id"})
-    run.at_step(15, ask(run, rundir, line))
-    run.train()
-    assert run.session.value == 1000.0 + 2 * 35
+    life.at_step(15, ask(life, rundir, line))
+    life.train()
+    assert life.session.value == 1000.0 + 2 * 35
     assert dict(saved(rundir))[15] == "set"
     for step in (15, 20, 50):
         assert manifest.read(rundir.manifest(step)).lineage == (Change(SET, 15, 1000.0, "value"),)
     assert manifest.read(rundir.manifest(10)).lineage == ()
-    answers = [state.answer for state in run.states if state.answer is not None]
+    answers = [state.answer for state in life.states if state.answer is not None]
     assert answers[0].ids == ["an id"] and answers[0].step == 15 and not rundir.set_request.exists()
 
 
 def test_a_number_that_is_set_twice_with_one_id_is_set_once(rundir: RunDirectory) -> None:
-    run = steered(rundir)
+    life = steered(rundir)
     line = json.dumps({"values": {"value": 1000.0}, "id": "an id"}) + "\n"
     asks = {15: line, 25: line, 35: line.replace("an id", "another")}
-    run.session.on_step = lambda step: ask(run, rundir, asks.pop(step))() if step in asks else None
-    run.train()
-    assert run.session.value == 1000.0 + 2 * 15
+    life.session.on_step = lambda step: ask(life, rundir, asks.pop(step))() if step in asks else None
+    life.train()
+    assert life.session.value == 1000.0 + 2 * 15
     assert [each.step for each in manifest.read(rundir.manifest(50)).lineage] == [15, 35]
 
 
 def test_a_number_that_is_set_at_a_step_that_is_saved_is_saved_again(rundir: RunDirectory) -> None:
-    run = steered(rundir)
-    run.at_step(20, ask(run, rundir, "value=7"))
-    run.train()
+    life = steered(rundir)
+    life.at_step(20, ask(life, rundir, "value=7"))
+    life.train()
     again = FakeSession()
     again.restore(rundir.prefix(20))
     assert again.value == 7.0 and dict(saved(rundir))[20] == "set"
@@ -87,11 +89,11 @@ def test_a_number_that_is_set_at_a_step_that_is_saved_is_saved_again(rundir: Run
     ],
 )
 def test_what_cannot_be_set_changes_nothing_and_is_reported(rundir: RunDirectory, line: str, says: str) -> None:
-    run = steered(rundir)
-    run.at_step(15, ask(run, rundir, line))
-    assert run.train().phase is Phase.FINISHED
-    assert run.session.value == 100.0
-    assert any(says in warning for warning in run.states[-1].warnings)
+    life = steered(rundir)
+    life.at_step(15, ask(life, rundir, line))
+    assert life.train().phase is Phase.FINISHED
+    assert life.session.value == 100.0
+    assert any(says in warning for warning in life.states[-1].warnings)
 
 
 @pytest.mark.parametrize("said", ["value", "value=", "=3", "value=much", "value=nan", "value=inf"])
@@ -161,10 +163,10 @@ def test_noise_is_no_jump(draw: str) -> None:
 
 
 def test_a_bad_batch_is_skipped_and_the_lineage_names_it(rundir: RunDirectory) -> None:
-    run = steered(rundir, trouble={"on_nan": "skip"})
-    run.session.loss = lambda step: math.nan if step == 37 and not run.session.skipped else 1.0
-    assert run.train().phase is Phase.FINISHED
-    assert run.session.skipped == [(36, 1)] and run.session.value == 100.0
+    life = steered(rundir, trouble={"on_nan": "skip"})
+    life.session.loss = lambda step: math.nan if step == 37 and not life.session.skipped else 1.0
+    assert life.train().phase is Phase.FINISHED
+    assert life.session.skipped == [(36, 1)] and life.session.value == 100.0
     lineage = manifest.read(rundir.manifest(50)).lineage
     assert [(each.kind, each.step, each.value) for each in lineage] == [(BACK, 30, 37), (SKIP, 36, 1)]
     assert "step 37" in lineage[0].why and dict(saved(rundir))[30] == "trouble"
@@ -172,10 +174,10 @@ def test_a_bad_batch_is_skipped_and_the_lineage_names_it(rundir: RunDirectory) -
 
 
 def test_if_the_batch_after_a_skip_is_bad_too_it_is_skipped_as_well(rundir: RunDirectory) -> None:
-    run = steered(rundir, trouble={"on_nan": "skip"})
-    run.session.loss = lambda step: math.nan if step == 37 and len(run.session.skipped) < 3 else 1.0
-    assert run.train().phase is Phase.FINISHED
-    assert run.session.skipped == [(36, 1), (36, 1), (36, 1)], "once in the first attempt, and twice in the second"
+    life = steered(rundir, trouble={"on_nan": "skip"})
+    life.session.loss = lambda step: math.nan if step == 37 and len(life.session.skipped) < 3 else 1.0
+    assert life.train().phase is Phase.FINISHED
+    assert life.session.skipped == [(36, 1), (36, 1), (36, 1)], "once in the first attempt, and twice in the second"
     lineage = manifest.read(rundir.manifest(50)).lineage
     assert [(each.kind, each.step) for each in lineage] == [(BACK, 30), (SKIP, 36), (BACK, 30), (SKIP, 36)]
     assert ["attempt 1" in each.why for each in lineage if each.kind == SKIP] == [True, False]
@@ -200,50 +202,50 @@ def test_a_skip_that_lies_ahead_survives_a_pause(rundir: RunDirectory) -> None:
 
 
 def test_the_batch_right_after_a_checkpoint_is_skipped_too(rundir: RunDirectory) -> None:
-    run = steered(rundir, trouble={"on_nan": "skip"})
-    run.session.loss = lambda step: math.nan if step == 31 and not run.session.skipped else 1.0
-    assert run.train().phase is Phase.FINISHED
-    assert run.session.skipped == [(30, 1)]
+    life = steered(rundir, trouble={"on_nan": "skip"})
+    life.session.loss = lambda step: math.nan if step == 31 and not life.session.skipped else 1.0
+    assert life.train().phase is Phase.FINISHED
+    assert life.session.skipped == [(30, 1)]
     again = steered(rundir, 60)
     again.train()
     assert again.session.skipped == [], "it was done before the checkpoint"
 
 
 def test_a_run_goes_back_so_often_and_then_stops(rundir: RunDirectory) -> None:
-    run = steered(
+    life = steered(
         rundir, loss=lambda step: math.nan if step == 37 else 1.0, trouble={"on_nan": "rollback", "attempts": 2}
     )
     with pytest.raises(
         JobError, match=r"the loss became nan in step 37, after the run had gone back to step 30 2 times"
     ):
-        run.train()
+        life.train()
     assert [step for step, _ in saved(rundir)] == [30, 20, 10, 0]
 
 
 def test_without_a_checkpoint_there_is_nothing_to_go_back_to(
     rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = steered(rundir, loss=lambda step: math.nan if step == 7 else 1.0, trouble={"on_nan": "rollback"})
-    monkeypatch.setattr(run.services.store.space, "has", lambda needed: False)
+    life = steered(rundir, loss=lambda step: math.nan if step == 7 else 1.0, trouble={"on_nan": "rollback"})
+    monkeypatch.setattr(life.run.store.space, "has", lambda needed: False)
     with pytest.raises(JobError, match=r"step 7, and there is no checkpoint to go back to"):
-        run.train()
+        life.train()
     assert rundir.steps() == []
 
 
 def test_a_run_that_may_go_back_has_a_checkpoint_from_its_beginning(rundir: RunDirectory) -> None:
-    run = steered(rundir, loss=lambda step: math.nan if step == 7 else 1.0, trouble={"on_nan": "skip"})
-    run.session.loss = lambda step: math.nan if step == 7 and not run.session.skipped else 1.0
-    assert run.train().phase is Phase.FINISHED
-    assert run.session.skipped == [(6, 1)] and dict(saved(rundir))[0] == "trouble"
+    life = steered(rundir, loss=lambda step: math.nan if step == 7 else 1.0, trouble={"on_nan": "skip"})
+    life.session.loss = lambda step: math.nan if step == 7 and not life.session.skipped else 1.0
+    assert life.train().phase is Phase.FINISHED
+    assert life.session.skipped == [(6, 1)] and dict(saved(rundir))[0] == "trouble"
 
 
 def test_learning_rates_are_lowered_at_each_rollback(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     rates = {"learning_rate": 0.8, "critic.learning_rate": 0.4}
     monkeypatch.setattr(FakeSession, "numbers", lambda self: {**rates, "value": 1.0, "a.learning_rate": "scheduled"})
     monkeypatch.setattr(FakeSession, "assign", lambda self, name, value: rates.update({name: value}))
-    run = steered(rundir, trouble={"on_nan": "rollback"})
-    run.session.loss = lambda step: math.nan if step == 37 and rates["learning_rate"] > 0.3 else 1.0
-    assert run.train().phase is Phase.FINISHED
+    life = steered(rundir, trouble={"on_nan": "rollback"})
+    life.session.loss = lambda step: math.nan if step == 37 and rates["learning_rate"] > 0.3 else 1.0
+    assert life.train().phase is Phase.FINISHED
     assert rates == {"learning_rate": 0.2, "critic.learning_rate": 0.1}
     lineage = manifest.read(rundir.manifest(50)).lineage
     assert [each.kind for each in lineage] == [BACK, SET, SET, BACK, SET, SET]
@@ -258,9 +260,9 @@ def test_what_lies_ahead_in_the_lineage_is_done_again(rundir: RunDirectory) -> N
     """As `trainerd prove` begins a run, and as a kill leaves a skip."""
     ahead = (Change(SET, 5, 1.0, "value"), Change(SET, 15, 1000.0, "value"), Change(SKIP, 20, 3), Change(BACK, 30, 1))
     CheckpointStore(rundir).publish(FakeSnapshot(10, 20.0), About("begin", lineage=ahead))
-    run = steered(rundir)
-    run.train()
-    assert run.session.value == 1000.0 + 2 * 35 and run.session.skipped == [(20, 3)]
+    life = steered(rundir)
+    life.train()
+    assert life.session.value == 1000.0 + 2 * 35 and life.session.skipped == [(20, 3)]
     reported = manifest.read(rundir.manifest(50)).lineage
     assert reported == (*ahead[:2], ahead[2].with_elements([0, 1, 2]), ahead[3])
     assert str(reported[2]) == "step 20: 3 batches skipped (elements 0, 1, 2)"

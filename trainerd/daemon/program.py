@@ -7,6 +7,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from trainerd.config.schema import Config
 from trainerd.errors import EntryError, JobError, TrainerdError
@@ -14,13 +15,15 @@ from trainerd.job.definition import Program
 from trainerd.job.user_code import is_users, job_traceback
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.outcome import Outcome, Paused, ProgramFacts, of_program
-from trainerd.loop.services import Services
 from trainerd.loop.signals import open_sessions
 from trainerd.loop.signals.dispatch import DaemonFlag, lent_session_listens
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer, Reporter
 from trainerd.rundir.state import Phase
 from trainerd.system.fork import ended_in_children
+
+if TYPE_CHECKING:  # its room may import TensorFlow
+    from trainerd.run.run import Run
 
 
 class DaemonHost:
@@ -107,12 +110,12 @@ class DaemonHost:
         return replace(self._config, checkpoint=checkpoint, summary=summary)
 
     @contextlib.contextmanager
-    def guarded(self, services: Services, *, is_driven: bool) -> Iterator[None]:
+    def guarded(self, run: Run, *, is_driven: bool) -> Iterator[None]:
         """Let the watchdog see its saves, and end the process if a pause waits for ever."""
         from trainerd.run.host import guarded  # its room may import TensorFlow
 
-        self._progress = services.store.progress
-        with guarded(services, self.flag, self._ended, self._failed, in_services=is_driven):
+        self._progress = run.store.progress
+        with guarded(run, self.flag, self._ended, self._failed, in_services=is_driven):
             yield
 
     def reload(self) -> Config | None:

@@ -13,7 +13,7 @@ from trainerd.run.failures import has_failed, is_clean
 from trainerd.rundir import lock
 
 if TYPE_CHECKING:
-    from trainerd.run.attached import ManagedRun
+    from trainerd.run.attached import AttachedRun
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class AbandonedRun:
       run: the run, which holds a run directory.
     """
 
-    def __init__(self, run: ManagedRun) -> None:
+    def __init__(self, run: AttachedRun) -> None:
         self._run = run
 
     def close_for_another(self) -> None:

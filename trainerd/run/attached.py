@@ -29,7 +29,6 @@ from trainerd.loop.contract import Events, Model, Steps
 from trainerd.loop.flag import Request
 from trainerd.loop.outcome import Outcome, Paused
 from trainerd.loop.schedule import Schedule, ScheduleMark
-from trainerd.loop.services import Services
 from trainerd.loop.signals import open_sessions
 from trainerd.run.abandoned import AbandonedRun
 from trainerd.run.boundary import Boundary
@@ -37,6 +36,7 @@ from trainerd.run.failures import has_failed, is_clean
 from trainerd.run.find_checkpoint import Found, find_checkpoint
 from trainerd.run.host import Host, host_of
 from trainerd.run.program_loop import ProgramLoop
+from trainerd.run.run import Run
 from trainerd.run.session_link import SessionLink
 from trainerd.run.settings import KeepSettings, as_config
 from trainerd.rundir import lock
@@ -53,7 +53,7 @@ _TORN = "%s: the error came in the middle of a step, so nothing is saved of it. 
 
 
 class RunStage(enum.Enum):
-    """The stages of a managed run."""
+    """The stages of an attached run."""
 
     IDLE = "no run directory is held"
     BEGUN = "the run directory is held, and there is no session yet"
@@ -69,7 +69,7 @@ TRANSITIONS = {
 }
 
 
-class ManagedRun(ABC):
+class AttachedRun(ABC):
     """Signals, checkpoints and summaries for one session of a loop that the user writes.
 
     One class, since each method is a moment in the life of the same session: they share its stage, its outcome and the
@@ -117,7 +117,7 @@ class ManagedRun(ABC):
         self._flag = self._host.flag
         self._stack = contextlib.ExitStack()
         self._steps = contextlib.ExitStack()  # entered between two boundaries
-        self._services: Services | None = None
+        self._run: Run | None = None
         self._session_link: SessionLink | None = None
         self._found = Found()
         self._stages = Stages(RunStage.IDLE, TRANSITIONS)
@@ -179,7 +179,7 @@ class ManagedRun(ABC):
             stack.enter_context(called_every(IDLE_SECS, boundary.serve_if_idle, name="idle"))
             if self.rundir is not None and self._model is not None and reporter is not None:
                 self._reporter = reporter
-                self._services = Services(
+                self._run = Run(
                     self._host.effective_config(self._config(0, 0), on_schedule=False),
                     self._model,
                     self.rundir,
@@ -190,7 +190,7 @@ class ManagedRun(ABC):
                     saves=self._keep_settings is not None,
                     before_save=self.loop.before_save,
                 )
-                stack.enter_context(self._host.guarded(self._services, is_driven=False))
+                stack.enter_context(self._host.guarded(self._run, is_driven=False))
                 stack.callback(self._gone)
                 self._stages.enter(RunStage.BEGUN)
             self._stack = stack  # a session that is taken in the block adds to it
@@ -232,16 +232,16 @@ class ManagedRun(ABC):
     ) -> str | None:
         """Return the prefix of the checkpoint to restore; None if there is none. See `find_checkpoint`."""
         self._found = Found()
-        if self._services is not None and self.rundir is not None and self._keep_settings is not None:
+        if self._run is not None and self.rundir is not None and self._keep_settings is not None:
             self._found = find_checkpoint(
-                self.rundir, self._services, wait_secs=wait_secs, poll_secs=poll_secs, waiting=waiting
+                self.rundir, self._run, wait_secs=wait_secs, poll_secs=poll_secs, waiting=waiting
             )
         return self.found_prefix
 
     def name_found(self) -> None:
         """Have the file `checkpoint` name the checkpoint that `find` found, for programs that read it."""
-        if self._found.manifest is not None and self._services is not None:
-            self._services.store.name(self._found.step)
+        if self._found.manifest is not None and self._run is not None:
+            self._run.store.name(self._found.step)
 
     def take(self, session: Any) -> Any:
         """Manage this session from now on, in which the model is restored or initialized."""
@@ -251,18 +251,18 @@ class ManagedRun(ABC):
             self._session_link.call_at_close(self._closing)
             if self.outcome is not None:  # decided while there was no session
                 self.loop.stop(None)
-            if self._model is None or self._services is None:
+            if self._model is None or self._run is None:
                 return session
             found = self._found
             self._open(session, found.prefix, found.step, was_finished=found.was_finished)
             if found.manifest is not None:
-                self._services.resumed(found.manifest)
+                self._run.resumed(found.manifest)
             self._recorded = self._model.step
             self._reporter.update(phase=Phase.TRAINING, step=self._recorded)
             log.info("training from step %d on", self._recorded + 1, extra={"event": "training"})
-            if not self._services.are_started:
-                self._services.start()
-                self._stack.enter_context(self._services.ticker)
+            if not self._run.are_started:
+                self._run.start()
+                self._stack.enter_context(self._run.ticker)
             self._stages.enter(RunStage.TRAINING)
         return session
 
@@ -272,24 +272,24 @@ class ManagedRun(ABC):
         Args:
           secs, steps: between checkpoints; 0 for none.
         """
-        if self._services is None or self._model is None or self._session_link is None:
+        if self._run is None or self._model is None or self._session_link is None:
             return
         with self._session_link.boundary.lock:
             self._steps.close()
             if self._step_name is not None:
-                self._services.recorder.begin(self._model, self._model.step)
-            self._services.apply(self._host.effective_config(self._config(secs, steps), on_schedule=True))
+                self._run.recorder.begin(self._model, self._model.step)
+            self._run.apply(self._host.effective_config(self._config(secs, steps), on_schedule=True))
             if self._keep_settings is not None and (secs or steps) and self.saves_at_start:
-                self._services.checkpointer.start(self._model, "start")
+                self._run.checkpointer.start(self._model, "start")
             self._flag.raise_for(Request.TICK)  # the schedules are looked at when it is served
 
     def add_service(
         self, name: str, action: Callable[[], None], schedule: Schedule, *, at_next_step: bool = False
     ) -> None:
         """Add a service on a schedule. It first runs when it is due, or after the next step."""
-        if self._services is not None and self._session_link is not None:
+        if self._run is not None and self._session_link is not None:
             with self._session_link.boundary.lock:
-                self._services.add(name, action, schedule, at_next_step=at_next_step)
+                self._run.add(name, action, schedule, at_next_step=at_next_step)
             self._flag.raise_for(Request.TICK)  # the schedules are looked at when it is served
 
     def _config(self, secs: float, steps: int) -> Config:
@@ -337,7 +337,7 @@ class ManagedRun(ABC):
     @property
     def is_active(self) -> bool:
         """True if it holds the run directory."""
-        return self._services is not None
+        return self._run is not None
 
     @property
     def resumed_step(self) -> int | None:
@@ -347,7 +347,7 @@ class ManagedRun(ABC):
     @property
     def saved_step(self) -> int | None:
         """The step of the newest checkpoint; None if there is none."""
-        last = self._reporter.state.last_checkpoint if self._services is not None else None
+        last = self._reporter.state.last_checkpoint if self._run is not None else None
         return last.step if last is not None else None
 
     @property
@@ -372,8 +372,8 @@ class ManagedRun(ABC):
 
     def summarize(self) -> None:
         """Run the summary op."""
-        if self._services is not None and self._model is not None:
-            self._services.recorder.summarize(self._model)
+        if self._run is not None and self._model is not None:
+            self._run.recorder.summarize(self._model)
 
     def count_steps(self) -> None:
         """Write the rate of the steps since the last time."""
@@ -388,35 +388,35 @@ class ManagedRun(ABC):
 
     def show(self, scalars: dict[str, float]) -> None:
         """Show these metrics in `trainerd status`."""
-        if self._services is not None:
+        if self._run is not None:
             self._reporter.hold(metrics=self._reporter.state.metrics | scalars)
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
         """Show that the loop waits for an evaluation while the block runs."""
-        with self._reporter.phase(Phase.EVALUATING) if self._services is not None else contextlib.nullcontext():
+        with self._reporter.phase(Phase.EVALUATING) if self._run is not None else contextlib.nullcontext():
             yield
 
     def show_evaluated(self, evaluations: EvaluationSummary) -> None:
         """Show what was evaluated so far."""
-        if self._services is not None:
+        if self._run is not None:
             self._reporter.hold(evaluations=evaluations)
 
     def _serve(self) -> None:
         """Do what is due at a boundary. What fails stops the program's loop, which raises it at its end."""
         self._steps.close()
         try:
-            if self._services is None or self._model is None or self._stages.now is not RunStage.TRAINING:
+            if self._run is None or self._model is None or self._stages.now is not RunStage.TRAINING:
                 self._serve_without_session(self._flag.take())
                 return
-            self._end_with(self._services.at_boundary(self._steps_to(self._model.step)))
+            self._end_with(self._run.at_boundary(self._steps_to(self._model.step)))
             saves = self._keep_settings is not None
             if self.outcome is not None and saves and not self._saves_end:
                 self._saves_end = True  # at once: who asked may not wait for the program to look
-                self._services.checkpointer.start(self._model, _reason(self.outcome))
-            self._be_back_at(self._services.limit())
+                self._run.checkpointer.start(self._model, _reason(self.outcome))
+            self._be_back_at(self._run.limit())
             if saves:
-                self._steps.enter_context(self._services.stepping(is_ending=self.is_paused))
+                self._steps.enter_context(self._run.stepping(is_ending=self.is_paused))
         except Exception as error:
             self.loop.stop(error)
 
@@ -426,7 +426,7 @@ class ManagedRun(ABC):
             if self.rundir is not None:
                 lock.require_in_place(self.rundir)
             self._end_with(outcome.PAUSED)
-        if Request.SAVE in taken and self._services is not None:
+        if Request.SAVE in taken and self._run is not None:
             self._flag.raise_for(Request.SAVE)
 
     def _end_with(self, found: Outcome | None) -> None:
@@ -448,8 +448,8 @@ class ManagedRun(ABC):
         return Steps.unmeasured(step, done)
 
     def _record(self, step: int) -> None:
-        assert self._services is not None and self._model is not None
-        self._services.recorder.steps(self._steps_to(step))
+        assert self._run is not None and self._model is not None
+        self._run.recorder.steps(self._steps_to(step))
 
     def _saved(self, state: State) -> None:
         """Report to the loop that a checkpoint is begun."""
@@ -459,13 +459,13 @@ class ManagedRun(ABC):
 
     def save_now(self, reason: str) -> str:
         """Make a checkpoint of this boundary and wait until it is durable. Returns its prefix."""
-        assert self._services is not None and self._model is not None
+        assert self._run is not None and self._model is not None
         assert self._session_link is not None and self.rundir is not None
         with self._session_link.boundary.lock:
             self._steps.close()
             step = self._model.step
             self._record(step)
-            self._services.checkpointer.finish(self._model, reason, is_last=False)
+            self._run.checkpointer.finish(self._model, reason, is_last=False)
         return str(self.rundir.prefix(step))
 
     # ------------------------------------------------------------------ the end
@@ -480,7 +480,7 @@ class ManagedRun(ABC):
           StorageError: it could not be saved.
         """
         self._note_pause(error)
-        if self._services is None or self._model is None or self._session_link is None or self._keep_settings is None:
+        if self._run is None or self._model is None or self._session_link is None or self._keep_settings is None:
             return
         if self.is_of_parent:
             return
@@ -494,20 +494,20 @@ class ManagedRun(ABC):
                     self._record(self._model.step)
                 diverged = isinstance(error, tf1.train.NanLossDuringTrainingError)
                 if self._says_finished:  # what came after the last save has failed: the next start must repeat it
-                    self._services.checkpointer.changed(self._services.checkpointer.lineage, at=self._model.step)
-                self._services.save_after_failure(sound=not is_torn and not diverged)
+                    self._run.checkpointer.changed(self._run.checkpointer.lineage, at=self._model.step)
+                self._run.save_after_failure(sound=not is_torn and not diverged)
                 if is_torn:
-                    where = self._services.checkpointer.resume_point
+                    where = self._run.checkpointer.resume_point
                     log.warning(_TORN, self.place, where, extra={"event": "abandoned"})
             elif self.loop.saves_at_end or self.outcome is not None:
                 ending = self.outcome or outcome.LOOP_ENDED
                 self._record(self._model.step)
                 if ending.phase is Phase.PAUSED:
                     self._reporter.update(phase=Phase.PAUSING)
-                self._services.checkpointer.finish(self._model, _reason(ending))
-                self._services.recorder.report()
+                self._run.checkpointer.finish(self._model, _reason(ending))
+                self._run.recorder.report()
             else:
-                self._services.checkpointer.wait()
+                self._run.checkpointer.wait()
             if self.outcome is None or self.outcome.phase is not Phase.PAUSED:
                 self._reporter.update(phase=Phase.FINISHING)  # no step comes: threads are joined
 
@@ -529,9 +529,9 @@ class ManagedRun(ABC):
 
     def wait(self) -> None:
         """Wait until the checkpoint under way is written: its tensors are in the session."""
-        if self._services is not None and not self.is_of_parent:  # in a child nothing is under way
+        if self._run is not None and not self.is_of_parent:  # in a child nothing is under way
             with contextlib.suppress(StorageError):  # it is reported already
-                self._services.checkpointer.wait()
+                self._run.checkpointer.wait()
 
     def leave(self, error: BaseException | None) -> None:
         """Report how the run ended, and give back the run directory and the signals.
@@ -543,7 +543,7 @@ class ManagedRun(ABC):
             return
         self._note_pause(error)
         with self._session_link.boundary.lock if self._session_link is not None else contextlib.nullcontext():
-            if self._services is not None:
+            if self._run is not None:
                 failure = error if has_failed(error, self.outcome) else None
                 self._host.left(self.outcome or outcome.LOOP_ENDED, failure)
             self._gone()
@@ -582,11 +582,11 @@ class ManagedRun(ABC):
 
     def _gone(self) -> None:
         self._steps.close()
-        if self._services is not None:
-            self._services.checkpointer.close()
+        if self._run is not None:
+            self._run.checkpointer.close()
         if self._session_link is not None:
             self._session_link.call_at_close(None)
-        self._services = None
+        self._run = None
         self._stages.enter(RunStage.IDLE)
 
 

@@ -9,8 +9,8 @@ from trainerd.errors import JobError
 from trainerd.loop.contract import Session, Steps
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.outcome import PAUSED_EARLY, Outcome
-from trainerd.loop.services import Services
 from trainerd.run.host import Host
+from trainerd.run.run import Run
 from trainerd.rundir import request_files
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
@@ -31,7 +31,7 @@ class DrivenRun:
     """
 
     def __init__(self, config: Config, session: Session, rundir: RunDirectory, host: Host, reporter: Reporter) -> None:
-        self._services = Services(
+        self._run = Run(
             config,
             session,
             rundir,
@@ -45,7 +45,7 @@ class DrivenRun:
         self._rundir = rundir
         self._host = host
         self._reporter = reporter
-        self._loop = Loop(self._services, session, flag=host.flag, reporter=reporter)
+        self._loop = Loop(self._run, session, flag=host.flag, reporter=reporter)
 
     def train(self) -> Outcome:
         """Restore the newest checkpoint that verifies, and train until the run is paused or finished.
@@ -58,11 +58,11 @@ class DrivenRun:
           StorageError: the save at the end could not be written.
         """
         with self._reporter.phase(Phase.RESTORING):
-            self._services.restore(accept_changes=self._accepts_changes)
+            self._run.restore(accept_changes=self._accepts_changes)
         if self._host.flag.wants(Request.PAUSE):
             request_files.consume_pause(self._rundir)
             return PAUSED_EARLY
-        with self._host.guarded(self._services, is_driven=True):
+        with self._host.guarded(self._run, is_driven=True):
             return self._loop.train()
 
 
@@ -70,14 +70,14 @@ class Loop:
     """Runs the loop over one session.
 
     Args:
-      services: what is done at boundaries; it also says at which step training ends.
+      run: what is done at boundaries; it also says at which step training ends.
       session: the model, ready to train.
       flag: looked at after every step.
       reporter: shows every change.
     """
 
-    def __init__(self, services: Services, session: Session, *, flag: Flag, reporter: Reporter) -> None:
-        self._services = services
+    def __init__(self, run: Run, session: Session, *, flag: Flag, reporter: Reporter) -> None:
+        self._run = run
         self._session = session
         self._flag = flag
         self._reporter = reporter
@@ -91,45 +91,45 @@ class Loop:
           StorageError: the save at the end could not be written.
         """
         self._session.bind(self._flag)
-        self._services.start()
+        self._run.start()
         try:
-            with self._services.ticker:
+            with self._run.ticker:
                 outcome = self._loop()
-                self._services.finish(outcome, lambda: self._session.end(finished=outcome.phase is Phase.FINISHED))
+                self._run.finish(outcome, lambda: self._session.end(finished=outcome.phase is Phase.FINISHED))
                 return outcome
         except JobError as error:
-            self._services.save_after_failure(sound=error.sound)
+            self._run.save_after_failure(sound=error.sound)
             raise
         finally:
-            self._services.checkpointer.close()
-            self._services.recorder.close()
+            self._run.checkpointer.close()
+            self._run.recorder.close()
 
     def _loop(self) -> Outcome:
         """Run steps and boundaries until a boundary ends the run."""
-        services, session = self._services, self._session
+        run, session = self._run, self._session
         before = session.step
-        if services.overdue:  # what another process has left undone at this boundary is done before the first step
+        if run.overdue:  # what another process has left undone at this boundary is done before the first step
             self._record_from(before)
-        outcome = services.at_boundary(Steps.unmeasured(before, 0))
+        outcome = run.at_boundary(Steps.unmeasured(before, 0))
         while outcome is None and not self._is_announced:
             outcome = self._first_step()
         while outcome is None:
-            with services.stepping():
-                steps = session.run_until(services.limit())
-            outcome = services.at_boundary(steps)
+            with run.stepping():
+                steps = session.run_until(run.limit())
+            outcome = run.at_boundary(steps)
         return outcome
 
     def _first_step(self) -> Outcome | None:
         """Run the first step alone, since it compiles. If the flag is raised, no step is run."""
         before = self._session.step
-        with self._services.stepping():
+        with self._run.stepping():
             steps = self._session.run_until(before + 1)
         if self._session.step == before and steps.then is None:
-            return self._services.at_boundary(steps)
+            return self._run.at_boundary(steps)
         self._record_from(before)  # also the metrics of an epoch's end that another process has left undone
         if self._session.step == before:
-            return self._services.at_boundary(steps)
-        return self._services.at_boundary(steps, recorded=lambda: self._announce(before + 1))
+            return self._run.at_boundary(steps)
+        return self._run.at_boundary(steps, recorded=lambda: self._announce(before + 1))
 
     def _announce(self, step: int) -> None:
         """Report that this run really trains. Its metrics are there for the observers."""
@@ -138,9 +138,9 @@ class Loop:
         log.info("training; the first step was %d", step, extra={"event": "training"})
         self._reporter.update()
         if not self._session.has_evaluation and not self._session.has_epochs:
-            self._services.check_names()
+            self._run.check_names()
 
     def _record_from(self, step: int) -> None:
         if not self._is_recording:
-            self._services.recorder.begin(self._session, step)
+            self._run.recorder.begin(self._session, step)
             self._is_recording = True

@@ -14,7 +14,7 @@ from trainerd.checkpoints import saver_checkpoints
 from trainerd.checkpoints.format.reader import read_whole
 from trainerd.checkpoints.manifest import FINISH, DamagedError, Manifest
 from trainerd.history import rollback
-from trainerd.loop.services import Services
+from trainerd.run.run import Run
 from trainerd.rundir import request_files
 from trainerd.rundir.paths import RunDirectory
 
@@ -44,7 +44,7 @@ class Found:
 
 def find_checkpoint(
     rundir: RunDirectory,
-    services: Services,
+    run: Run,
     *,
     wait_secs: float = 0,
     poll_secs: float = 30,
@@ -54,7 +54,7 @@ def find_checkpoint(
 
     Args:
       rundir: the run directory.
-      services: the services of the session.
+      run: the run of the session.
       wait_secs: how long to wait for one.
       poll_secs: how often to look meanwhile.
       waiting: called to wait for so many seconds.
@@ -63,16 +63,16 @@ def find_checkpoint(
       DataError: there are checkpoints, and none verifies.
     """
     deadline = time.monotonic() + wait_secs
-    accepts = request_files.consume(rundir.accept_changes) or services.config.accept_changes
-    services.store.clean()  # what a killed deletion left is nobody's to adopt
-    rollback.finish(rundir, services.store)  # nor what a killed rollback was moving
+    accepts = request_files.consume(rundir.accept_changes) or run.config.accept_changes
+    run.store.clean()  # what a killed deletion left is nobody's to adopt
+    rollback.finish(rundir, run.store)  # nor what a killed rollback was moving
     while True:
         unreadable: dict[str, str] = {}
         own = _programs_own(rundir, unreadable)
         if own is not None:
             return Found(own)
-        unreadable |= saver_checkpoints.adopt(rundir, services.store, read_whole)
-        found = services.find(accept_changes=accepts, unmanaged=True)
+        unreadable |= saver_checkpoints.adopt(rundir, run.store, read_whole)
+        found = run.find(accept_changes=accepts, unmanaged=True)
         if found is not None:
             saver_checkpoints.warn_of_unreadable(rundir, unreadable)
             return Found(rundir.prefix(found.step), found)

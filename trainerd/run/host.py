@@ -16,8 +16,8 @@ from trainerd.history import run_job
 from trainerd.loop.flag import Flag
 from trainerd.loop.guard.guard import LoopGuard
 from trainerd.loop.outcome import LOOP_ENDED, Outcome, Paused
-from trainerd.loop.services import Services
 from trainerd.loop.signals import dispatch
+from trainerd.run.run import Run
 from trainerd.rundir import request_files
 from trainerd.rundir.claim import claimed
 from trainerd.rundir.paths import RunDirectory
@@ -65,11 +65,11 @@ class Host(Protocol):
         """
         ...
 
-    def guarded(self, services: Services, *, is_driven: bool) -> contextlib.AbstractContextManager[None]:
-        """Watch the services of a session while the block runs, and end the process if a pause waits forever.
+    def guarded(self, run: Run, *, is_driven: bool) -> contextlib.AbstractContextManager[None]:
+        """Watch a run while the block runs, and end the process if a pause waits forever.
 
         Args:
-          services: the services.
+          run: the run.
           is_driven: whether the loop is trainerd's, and not the program's own.
         """
         ...
@@ -137,9 +137,9 @@ class ProcessHost:
         """Return the config, as the program asks for it."""
         return config
 
-    def guarded(self, services: Services, *, is_driven: bool) -> contextlib.AbstractContextManager[None]:
+    def guarded(self, run: Run, *, is_driven: bool) -> contextlib.AbstractContextManager[None]:
         """Guard trainerd's own loop. A program with a loop of its own decides itself when it ends."""
-        return guarded(services, self.flag, self.left, self._fail) if is_driven else contextlib.nullcontext()
+        return guarded(run, self.flag, self.left, self._fail) if is_driven else contextlib.nullcontext()
 
     def reload(self) -> Config | None:
         """Return None, for no change: there is no file to read."""
@@ -164,7 +164,7 @@ class ProcessHost:
 
 @contextlib.contextmanager
 def guarded(
-    services: Services,
+    run: Run,
     flag: Flag,
     ended: Callable[[Outcome], None],
     failed: Callable[[BaseException], None],
@@ -174,18 +174,18 @@ def guarded(
     """End the process if a pause waits for something stuck while the block runs. Nothing else gives up on a loop.
 
     Args:
-      services: those of the run; they save the state that they hold.
+      run: the run; it saves the state that it holds.
       flag: what the requests raise.
       ended: called with the outcome before the process ends with 0.
       failed: called with the error before the process ends with its exit code: the state could not be saved.
-      in_services: see `Services.guarded_by`.
+      in_services: see `Run.guarded_by`.
     """
 
     def end(outcome: Outcome) -> NoReturn:
         try:
             ended(outcome)
         finally:
-            _flush(services)
+            _flush(run)
             end_now(0)
 
     def fail(error: BaseException) -> NoReturn:
@@ -194,14 +194,14 @@ def guarded(
         finally:
             end_now(exit_code_of(error))
 
-    with LoopGuard(flag, services, end, fail) as guard:
-        services.guarded_by(guard, in_services=in_services)
+    with LoopGuard(flag, run, end, fail) as guard:
+        run.guarded_by(guard, in_services=in_services)
         yield
 
 
-def _flush(services: Services) -> None:
+def _flush(run: Run) -> None:
     """Write the last points of the curves, unless that takes long."""
-    flushing = threading.Thread(target=services.recorder.close, name="trainerd-last-curves", daemon=True)
+    flushing = threading.Thread(target=run.recorder.close, name="trainerd-last-curves", daemon=True)
     flushing.start()
     flushing.join(LAST_CURVES_SECS)
 

@@ -1,4 +1,4 @@
-"""The link between a program's session and its managed run."""
+"""The link between a program's session and its attached run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainerd.run.boundary import Boundary
 
 @dataclass
 class SessionLink:
-    """The link of a session that a program runs to its managed run: what the session reports, and what it asks for.
+    """The link of a session that a program runs to its attached run: what the session reports, and what it asks for.
 
     Attributes:
       boundary: the boundary after each step.

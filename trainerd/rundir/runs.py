@@ -24,7 +24,7 @@ _SYSTEMCTL_SECS = 5.0
 
 
 @dataclass(frozen=True)
-class Run:
+class ListedRun:
     """One run at one moment.
 
     Attributes:
@@ -94,7 +94,7 @@ class RunReader:
         self._state: Cached[State | None] = Cached()
         self._holder: Cached[Holder | None] = Cached()
 
-    def look(self) -> Run:
+    def look(self) -> ListedRun:
         """Read the present state of the run."""
         rundir, state, is_here, unread = self.rundir, None, False, ""
         unit = _unit_of(rundir.path)
@@ -111,10 +111,10 @@ class RunReader:
                 is_here = find_removed(rundir) is not None
         except TrainerdError as error:  # another user's, or a disk that fails: the others are shown
             state, unread = None, str(error)
-        return Run(self.name, rundir, state, is_running(state, is_here=is_here, now=time.time()), unread)
+        return ListedRun(self.name, rundir, state, is_running(state, is_here=is_here, now=time.time()), unread)
 
 
-def all_runs() -> list[Run]:
+def all_runs() -> list[ListedRun]:
     """Return the runs, by name.
 
     Raises:
@@ -171,13 +171,13 @@ def _unit_of(path: Path) -> str:
     return f"{NAME}@{instance}" if instance else NAME
 
 
-def _by_systemd(name: str, rundir: RunDirectory, unit: str) -> Run:
+def _by_systemd(name: str, rundir: RunDirectory, unit: str) -> ListedRun:
     """Return a run that only root may look into, as systemd describes it."""
     show = ["systemctl", "show", "--property=ActiveState", "--property=StatusText", unit]
     try:
         done = subprocess.run(show, capture_output=True, text=True, timeout=_SYSTEMCTL_SECS, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return Run(name, rundir, None, False, "only root may look into it")
+        return ListedRun(name, rundir, None, False, "only root may look into it")
     said = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
     active = said.get("ActiveState", "unknown")
-    return Run(name, rundir, None, active == "active", ": ".join(filter(None, [active, said.get("StatusText")])))
+    return ListedRun(name, rundir, None, active == "active", ": ".join(filter(None, [active, said.get("StatusText")])))

@@ -18,7 +18,7 @@ from trainerd.history.timeline import TimelineEntry, present_line
 from trainerd.rundir import registry
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Event
-from trainerd.rundir.runs import Cached, Run, RunReader, Stamp, readable_paths, stamp_of
+from trainerd.rundir.runs import Cached, ListedRun, RunReader, Stamp, readable_paths, stamp_of
 from trainerd.system.durable_files import storage
 from trainerd.watch.event_reader import EventReader
 
@@ -30,7 +30,7 @@ _MOST = 300  # checkpoints of a run that are kept in memory, and of what happene
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunView(Run):
+class RunView(ListedRun):
     """One run at one moment, and what has happened to it.
 
     Attributes:

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Opened(Protocol):
-    """An open session; its managed run implements this."""
+    """An open session; its attached run implements this."""
 
     def close_for_another(self) -> None:
         """End the session if its loop has ended: another session begins in the same run directory."""

@@ -97,8 +97,8 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         self._listeners.begin()
         self._hooked_run = HookedRun(self._hooks, self._global_step, settings.loss if settings is not None else None)
         self._creator = session_creator or ChiefSessionCreator()
-        self._managed: GraphRun = self._make_run()
-        with self._managed.begun():
+        self._attached: GraphRun = self._make_run()
+        with self._attached.begun():
             self._create()
         try:
             self._begin()
@@ -109,7 +109,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
     # ------------------------------------------------------------------ making it
 
     def _make_run(self) -> GraphRun:
-        """Return the managed run of the session. It saves nothing without a folder."""
+        """Return the attached run of the session. It saves nothing without a folder."""
         settings = self._settings
         loop = ProgramLoop(
             stop=self._stop,
@@ -137,13 +137,13 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         while True:
             try:
                 if self._settings is not None:
-                    session = self._creator.create_session_from(self._managed.find())
+                    session = self._creator.create_session_from(self._attached.find())
                 else:
                     session = self._creator.create_session()
                 break
             except PREEMPTION as error:
                 self._recover(CREATING, error)
-        self._session = self._managed.take(session)
+        self._session = self._attached.take(session)
 
     def _begin(self) -> None:
         """Start the threads of a new session; of another one, if its cluster is preempted meanwhile."""
@@ -185,9 +185,9 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
             hook.after_create_session(self._session, self._coord)
         if self._settings is not None and not self._is_started:
             self._is_started = True
-            self._settings.start(self._managed, self._graph)
+            self._settings.start(self._attached, self._graph)
             self._call_listeners()
-            self._listeners.resumed(self._session, self._managed)
+            self._listeners.resumed(self._session, self._attached)
 
     @property
     def _for_listeners(self) -> Any:
@@ -221,7 +221,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         """Return whether the loop should end."""
         if self._session is None:
             return True
-        self._managed.look()
+        self._attached.look()
         self._has_reported_end = self._is_over()
         return self._has_reported_end
 
@@ -276,9 +276,9 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
 
     def _run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         # A pause may come between the program's look and its run: then the run is done, and the next look reports it.
-        if self._stops or (self._has_reported_end and self._managed.outcome is not None):
+        if self._stops or (self._has_reported_end and self._attached.outcome is not None):
             raise RuntimeError(STOPPED)
-        boundary = self._managed.boundary
+        boundary = self._attached.boundary
         assert boundary is not None
         if not boundary.is_mine:  # another thread's, which may wait for the loop's
             return self._hooked_or_first(fetches, feed_dict, options, run_metadata).result
@@ -289,8 +289,8 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
             if step is not None:
                 self._watch(step)
             if found.loss is not None:
-                self._managed.follow(float(found.loss))
-            if boundary.flag.is_raised or (step is not None and step + 1 >= self._managed.next_step):
+                self._attached.follow(float(found.loss))
+            if boundary.flag.is_raised or (step is not None and step + 1 >= self._attached.next_step):
                 boundary.reached()
         return found.result
 
@@ -356,7 +356,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
           what a thread raised first, unless it is a preemption, after which a session is made anew or none needed.
         """
         session, self._session = self._session, None
-        self._managed.part()
+        self._attached.part()
         self._coord.request_stop()
         try:
             self._coord.join(stop_grace_period_secs=self._grace_secs, ignore_live_threads=True)

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from trainerd.programs.monitored.listeners import SavingListeners
 from trainerd.programs.monitored.step_context import CLOSED
-from trainerd.run.attached import ManagedRun
+from trainerd.run.attached import AttachedRun
 from trainerd.run.failures import is_clean
 from trainerd.rundir.state import EvaluationSummary
 
@@ -20,7 +20,7 @@ class Lifecycle(ABC):
     raised is how the run has ended; what comes after it is done all the same.
     """
 
-    _managed: ManagedRun
+    _attached: AttachedRun
     _hooks: list[Any]
     _listeners: SavingListeners
     _has_ended = _stops = _has_called_end = False
@@ -36,7 +36,7 @@ class Lifecycle(ABC):
     @property
     def is_paused(self) -> bool:
         """True if it was asked to stop for a pause."""
-        return self._managed.is_paused
+        return self._attached.is_paused
 
     @abstractmethod
     def should_stop(self) -> bool:
@@ -44,11 +44,11 @@ class Lifecycle(ABC):
 
     def evaluating(self) -> contextlib.AbstractContextManager[None]:
         """Show that the loop waits for an evaluation while the block runs."""
-        return self._managed.evaluating()
+        return self._attached.evaluating()
 
     def show_evaluated(self, evaluations: EvaluationSummary) -> None:
         """Show what was evaluated so far."""
-        self._managed.show_evaluated(evaluations)
+        self._attached.show_evaluated(evaluations)
 
     def save_now(self, reason: str) -> None:
         """Make a checkpoint of this step, and wait until it is on disk; nothing if the session saves nothing.
@@ -56,12 +56,12 @@ class Lifecycle(ABC):
         Args:
           reason: why, for its manifest.
         """
-        if self._managed.is_active:
-            self._managed.save_now(reason)
+        if self._attached.is_active:
+            self._attached.save_now(reason)
             self._call_listeners()
 
     def __enter__(self) -> Self:
-        self._managed.be_within(True)
+        self._attached.be_within(True)
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
@@ -76,7 +76,7 @@ class Lifecycle(ABC):
 
     def _call_listeners(self) -> None:
         """Call the listeners for a checkpoint of this boundary, when it is on disk."""
-        self._stops = self._listeners.after_save(self._for_listeners, self._managed) or self._stops
+        self._stops = self._listeners.after_save(self._for_listeners, self._attached) or self._stops
 
     @property
     @abstractmethod
@@ -100,10 +100,10 @@ class Lifecycle(ABC):
 
     def _save(self, error: BaseException | None) -> None:
         """Save what is sound. The listeners are called once, after the first save without an error."""
-        self._managed.save(error)
+        self._attached.save(error)
         if error is None and not self._has_called_end:
             self._has_called_end = True
-            self._stops = self._listeners.end(self._for_listeners, self._managed) or self._stops
+            self._stops = self._listeners.end(self._for_listeners, self._attached) or self._stops
 
     def _save_and_join(self, error: BaseException | None) -> None:
         try:
@@ -118,7 +118,7 @@ class Lifecycle(ABC):
                 error = error or raised
                 raise
             finally:
-                self._managed.leave(error)
+                self._attached.leave(error)
 
     @abstractmethod
     def _end_hooks(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trainerd.run.attached import ManagedRun
+from trainerd.run.attached import AttachedRun
 
 
 class SavingListeners:
@@ -39,26 +39,26 @@ class SavingListeners:
         """Record that a checkpoint of this step is begun."""
         self._begun = step
 
-    def after_save(self, session: Any, managed: ManagedRun) -> bool:
+    def after_save(self, session: Any, attached: AttachedRun) -> bool:
         """Call them for a checkpoint of this boundary, when it is on disk. Returns whether one wants to stop."""
         step, self._begun = self._begun, None
-        if step is None or not self._listeners or managed.is_paused:
+        if step is None or not self._listeners or attached.is_paused:
             return False
-        managed.wait()
-        if not managed.saved_step == step == managed.step:
+        attached.wait()
+        if not attached.saved_step == step == attached.step:
             return False
         wishes = [listener.after_save(session, step) for listener in self._listeners]  # all of them are called
         return any(wishes)
 
-    def resumed(self, session: Any, managed: ManagedRun) -> None:
+    def resumed(self, session: Any, attached: AttachedRun) -> None:
         """Call `resumed` of each that has it, if the session was restored."""
         for listener in self._listeners:
-            if hasattr(listener, "resumed") and managed.resumed_step is not None:
-                listener.resumed(session, managed.resumed_step)
+            if hasattr(listener, "resumed") and attached.resumed_step is not None:
+                listener.resumed(session, attached.resumed_step)
 
-    def end(self, session: Any, managed: ManagedRun) -> bool:
+    def end(self, session: Any, attached: AttachedRun) -> bool:
         """Call them for the last checkpoint, and then `end` of each. Returns whether one wants to stop."""
-        wishes = self.after_save(session, managed)
+        wishes = self.after_save(session, attached)
         for listener in self._listeners:
-            listener.end(session, managed.step)
+            listener.end(session, attached.step)
         return wishes

@@ -68,18 +68,18 @@ class SaveSettings:
         """Log that the checkpoint is there."""
         tf1.logging.info("Calling checkpoint listeners after saving checkpoint %d...", step)
 
-    def start(self, managed: GraphRun, graph: Any) -> None:
+    def start(self, attached: GraphRun, graph: Any) -> None:
         """Save and write on schedule from now on."""
         if self.writes_graph:
             tf.io.write_graph(graph.as_graph_def(add_shapes=True), str(self.rundir.path), "graph.pbtxt")
         self.writer.add_graph(graph)
-        if managed.state is not None:
-            managed.state.write_meta_graph(self.writes_graph)
-            self.writer.add_meta_graph(managed.state.meta_graph)
-        managed.start_services(self.save_secs, self.save_steps)
+        if attached.state is not None:
+            attached.state.write_meta_graph(self.writes_graph)
+            self.writer.add_meta_graph(attached.state.meta_graph)
+        attached.start_services(self.save_secs, self.save_steps)
         if self.count_steps > 0:
             schedule = Schedule(steps=self.count_steps, since_last=True)
-            managed.add_service("steps", managed.count_steps, schedule, at_next_step=True)
+            attached.add_service("steps", attached.count_steps, schedule, at_next_step=True)
 
 
 def require_global_step(needing: Mapping[str, bool]) -> Any:

@@ -61,7 +61,7 @@ class MonitoredStepSession(Lifecycle):
         self._stops = self._has_reported_end = False
         self._listeners = SavingListeners(self._settings.listeners)
         self._checked = tuple(name for hook in self._hooks if (name := getattr(hook, "stops_at", None)))
-        self._managed: StepRun | JobRun = make_run(
+        self._attached: StepRun | JobRun = make_run(
             self._settings.rundir,
             ProgramLoop(
                 stop=self._coord.request_stop,
@@ -77,9 +77,9 @@ class MonitoredStepSession(Lifecycle):
             hook.begin()
         self._listeners.begin()
         self._stack = contextlib.ExitStack()
-        with self._managed.begun():
-            self._managed.find()
-            self._session = self._managed.make_session()
+        with self._attached.begun():
+            self._attached.find()
+            self._session = self._attached.make_session()
         self._for_hooks = HookSession(self._session, self._is_to_end)
         try:
             self._begin()
@@ -88,18 +88,18 @@ class MonitoredStepSession(Lifecycle):
             raise
 
     def _begin(self) -> None:
-        self._managed.take(self._session)
+        self._attached.take(self._session)
         for hook in self._hooks:
             hook.after_create_session(self._for_hooks, self._coord)
         settings = self._settings
-        self._managed.start_services(settings.save_secs, settings.save_steps)
+        self._attached.start_services(settings.save_secs, settings.save_steps)
         if settings.show_secs:
-            self._managed.add_service("curves", self._managed.write_metrics, Schedule(secs=settings.show_secs))
+            self._attached.add_service("curves", self._attached.write_metrics, Schedule(secs=settings.show_secs))
         if settings.count_steps:
             schedule = Schedule(steps=settings.count_steps, since_last=True)
-            self._managed.add_service("steps", self._managed.count_steps, schedule, at_next_step=True)
+            self._attached.add_service("steps", self._attached.count_steps, schedule, at_next_step=True)
         self._call_listeners()
-        self._listeners.resumed(self._for_hooks, self._managed)
+        self._listeners.resumed(self._for_hooks, self._attached)
         if any(getattr(hook, "by_clock", False) for hook in self._hooks):
             flag = self._session.session_link.boundary.flag
             self._stack.enter_context(called_every(CLOCK_SECS, lambda: flag.raise_for(Request.TICK), name="hooks"))
@@ -115,7 +115,7 @@ class MonitoredStepSession(Lifecycle):
         """Return whether the loop should end."""
         if self._has_ended:
             return True
-        self._managed.look()
+        self._attached.look()
         self._has_reported_end = self._is_over()
         return self._has_reported_end
 
@@ -138,7 +138,7 @@ class MonitoredStepSession(Lifecycle):
           ValueError: `steps` is not positive, or goes with a `feed_dict`.
         """
         self._require_open()
-        if self._stops or (self._has_reported_end and self._managed.outcome is not None):
+        if self._stops or (self._has_reported_end and self._attached.outcome is not None):
             raise RuntimeError(STOPPED)
         if steps is not None and (feed_dict or steps < 1):
             raise ValueError(f"steps must be 1 or more, without a feed_dict; they are {steps!r} and {feed_dict!r}.")
@@ -243,7 +243,7 @@ class MonitoredStepSession(Lifecycle):
         super()._save(error)
 
     def _close_session(self) -> None:
-        self._managed.part()
+        self._attached.part()
         self._coord.request_stop()
         self._coord.join(stop_grace_period_secs=self._grace_secs, ignore_live_threads=True)
 

@@ -29,7 +29,7 @@ class SupervisedGraph(GraphRun):
     """The run of a Supervisor's graph, which is finalized here.
 
     Args:
-      rundir, loop, host: see `ManagedRun`.
+      rundir, loop, host: see `AttachedRun`.
       others: see `Supervisor` for each.
 
     Raises:

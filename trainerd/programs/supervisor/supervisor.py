@@ -128,13 +128,13 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
             "local_init_run_options": local_init_run_options,
         }
         of_both = {"is_chief": is_chief, "global_step": global_step, "summary_op": summary_op, "init_fn": init_fn}
-        self._run: SupervisedGraph | SupervisedFunctions
+        self._attached: SupervisedGraph | SupervisedFunctions
         if checkpoint is not None:
-            self._run = SupervisedFunctions(
+            self._attached = SupervisedFunctions(
                 self._rundir, loop, host, checkpoint=checkpoint, others=of_graphs, **of_both
             )
         else:
-            self._run = SupervisedGraph(
+            self._attached = SupervisedGraph(
                 self._rundir, loop, host, recovery_wait_secs=recovery_wait_secs, **of_graphs, **of_both
             )
         self._error: BaseException | None = None
@@ -149,7 +149,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
     @property
     def session_manager(self) -> Any:
         """The SessionManager that makes the session."""
-        return self._run.session_manager
+        return self._attached.session_manager
 
     @property
     def coord(self) -> Any:
@@ -159,32 +159,32 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
     @property
     def init_op(self) -> Any:
         """The op that initializes the model, or None."""
-        return self._run.init_op
+        return self._attached.init_op
 
     @property
     def init_feed_dict(self) -> Any:
         """The values that are fed to `init_op`."""
-        return self._run.init_feed_dict
+        return self._attached.init_feed_dict
 
     @property
     def ready_op(self) -> Any:
         """The op that names what is not initialized, or None."""
-        return self._run.ready_op
+        return self._attached.ready_op
 
     @property
     def ready_for_local_init_op(self) -> Any:
         """The op that names what `local_init_op` still needs, or None."""
-        return self._run.ready_for_local_init_op
+        return self._attached.ready_for_local_init_op
 
     @property
     def summary_writer(self) -> Any:
         """The chief's FileWriter, or None."""
-        return self._run.summary_writer
+        return self._attached.summary_writer
 
     @property
     def summary_op(self) -> Any:
         """The op or function that the summary service fetches, or None."""
-        return self._run.summary_op
+        return self._attached.summary_op
 
     @property
     def save_summaries_secs(self) -> float | None:
@@ -194,12 +194,12 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
     @property
     def global_step(self) -> Any:
         """The tensor or variable that counts the steps, or None."""
-        return self._run.global_step
+        return self._attached.global_step
 
     @property
     def saver(self) -> Any:
         """The Saver that says what is saved, or None."""
-        return self._run.saver
+        return self._attached.saver
 
     @property
     def save_model_secs(self) -> float | None:
@@ -233,7 +233,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
           close_summary_writer: whether the summary writer is closed at the end.
         """
         session = None
-        self._run.be_within(True)
+        self._attached.be_within(True)
         try:
             session = self.prepare_or_wait_for_session(
                 master, config=config, start_standard_services=start_standard_services
@@ -242,17 +242,17 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         except Exception as error:
             self._error = error
             self.request_stop(error)
-            if self._run.outcome is not None and not isinstance(error, _OF_QUEUES):
+            if self._attached.outcome is not None and not isinstance(error, _OF_QUEUES):
                 raise  # a Coordinator takes no error of a loop that it was asked to end, as a pause has
         except BaseException as error:  # an exit, or Ctrl-C: it is raised whatever the threads say
             self._error = error
             raise
         finally:
-            if not self._run.has_outlived:  # where Python is taken down, threads are waited for in vain
+            if not self._attached.has_outlived:  # where Python is taken down, threads are waited for in vain
                 try:
                     self.stop(close_summary_writer=close_summary_writer)
                 finally:
-                    self._run.be_within(False)
+                    self._attached.be_within(False)
                     if session is not None:
                         with contextlib.suppress(Exception):  # what still blocks in it is cut off, which it may lament
                             session.close()
@@ -279,22 +279,22 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
           InUseError: another process trains in `logdir`.
           Paused: a `SystemExit` with code 0: the program was asked to pause before, and begins another session.
         """
-        if self._run.is_active:  # a program may make a session again without having stopped
-            self._run.wait()
-            self._run.leave(None)
+        if self._attached.is_active:  # a program may make a session again without having stopped
+            self._attached.wait()
+            self._attached.leave(None)
         self._coord.clear_stop()
         self._error = None
         if self.summary_writer:
             self.summary_writer.reopen()
-        with self._run.begun():
+        with self._attached.begun():
             if self._is_chief:
-                self._run.find(
+                self._attached.find(
                     wait_secs=max_wait_secs if wait_for_checkpoint else 0,
                     poll_secs=self._recovery_wait_secs,
                     waiting=self._coord.wait_for_stop,
                 )
-            session = self._run.make_session(master, config, max_wait_secs)
-        self._run.take(session)
+            session = self._attached.make_session(master, config, max_wait_secs)
+        self._attached.take(session)
         if self._is_chief:
             self._write_graph()
             if start_standard_services:
@@ -321,29 +321,29 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         if self._rundir is None:
             tf1.logging.warning("Standard services need a 'logdir' passed to the SessionManager")
             return None
-        if not self._run.is_active:  # the program has made the session in a way of its own
-            with self._run.begun():
-                self._run.find()
-                self._run.require_restored(sess)
-            self._run.take(sess)
-        self._run.start_services(self._save_model_secs or 0, 0)
-        if self._save_summaries_secs and self._run.can_summarize:
+        if not self._attached.is_active:  # the program has made the session in a way of its own
+            with self._attached.begun():
+                self._attached.find()
+                self._attached.require_restored(sess)
+            self._attached.take(sess)
+        self._attached.start_services(self._save_model_secs or 0, 0)
+        if self._save_summaries_secs and self._attached.can_summarize:
             schedule = Schedule(secs=self._save_summaries_secs)
-            has_queues = self._run.has_queues  # which are filled later: a summary of them must wait
+            has_queues = self._attached.has_queues  # which are filled later: a summary of them must wait
             if not has_queues:
                 with self._coord.stop_on_exception():  # as any service that fails: the loop ends, and `stop` raises it
-                    self._run.summarize()
-            self._run.add_service("summaries", self._run.summarize, schedule, at_next_step=has_queues)
-            if self._run.global_step is not None:
+                    self._attached.summarize()
+            self._attached.add_service("summaries", self._attached.summarize, schedule, at_next_step=has_queues)
+            if self._attached.global_step is not None:
                 for _ in range(2):  # the first point of the curve is that of no step, at once
-                    self._run.count_steps()
-                self._run.add_service("steps", self._run.count_steps, schedule)
+                    self._attached.count_steps()
+                self._attached.add_service("steps", self._attached.count_steps, schedule)
         return []
 
     def start_queue_runners(self, sess: Any, queue_runners: Sequence[Any] | None = None) -> list[Any]:
         """Start the threads of queue runners. Default: the graph's."""
         if queue_runners is None:
-            queue_runners = self._run.queue_runners
+            queue_runners = self._attached.queue_runners
         threads: list[Any] = []
         for runner in queue_runners:
             threads.extend(runner.create_threads(sess, coord=self._coord, daemon=True, start=True))
@@ -365,7 +365,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         Returns:
           The thread that keeps the time.
         """
-        looper = Looper(self._coord, timer_interval_secs, self._run.boundary, target, args, kwargs)
+        looper = Looper(self._coord, timer_interval_secs, self._attached.boundary, target, args, kwargs)
         looper.start()
         return looper
 
@@ -386,10 +386,10 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
           Exception: what a service or a thread raised first.
         """
         self._coord.request_stop()
-        error = self._error if is_failure(self._error) else self._run.requested_error() or self._error
+        error = self._error if is_failure(self._error) else self._attached.requested_error() or self._error
         try:
             try:
-                self._run.save(error)
+                self._attached.save(error)
             finally:
                 self._coord.join(
                     threads, stop_grace_period_secs=self._stop_grace_secs, ignore_live_threads=ignore_live_threads
@@ -398,7 +398,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
             error = raised
             raise
         finally:
-            self._run.leave(error)
+            self._attached.leave(error)
             if close_summary_writer and self.summary_writer:
                 self.summary_writer.add_session_log(SessionLog(status=SessionLog.STOP))
                 self.summary_writer.close()
@@ -414,7 +414,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
 
     def should_stop(self) -> bool:
         """Return whether the loop should end: it was asked to, a service failed, or the run is to be paused."""
-        self._run.look()
+        self._attached.look()
         return bool(self._coord.should_stop())
 
     def stop_on_exception(self) -> Any:
@@ -437,16 +437,16 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         Raises:
           RuntimeError: there is no summary writer.
         """
-        self._run.summarized(sess, summary, global_step)
+        self._attached.summarized(sess, summary, global_step)
 
     # ------------------------------------------------------------------ its own
 
     def _write_graph(self) -> None:
         """Write `graph.pbtxt`, and the graph for TensorBoard."""
         if self._rundir is not None:
-            self._run.write_graph()
+            self._attached.write_graph()
         if self.summary_writer and not self._graph_added_to_summary:
-            self._run.show_graph()
+            self._attached.show_graph()
             self._graph_added_to_summary = True
 
 

@@ -73,7 +73,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._save_secs, self._show_secs = save_model_secs, save_summaries_secs
         self._remembering = list(callbacks)
         self._data: FitData | None = None
-        self._managed: FunctionRun | None = None
+        self._attached: FunctionRun | None = None
         self._progress = FitProgress()
         self._stages = Stages(FitStage.IDLE, TRANSITIONS)
         self._call: FitCall | None = None
@@ -116,7 +116,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def set_params(self, params: Any) -> None:
         """Take the params of `fit`, except for the number of steps from `FitData`, since it is not a length."""
-        if self._managed is not None:  # see `set_model`
+        if self._attached is not None:  # see `set_model`
             return
         if params and params.get("steps") == MANY:
             params["steps"] = None
@@ -124,7 +124,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore the newest checkpoint, and have `fit` begin there."""
-        if self._managed is not None:
+        if self._attached is not None:
             raise UsageError(
                 "this Supervise is a callback of a training that has not ended: give each its own, and its own "
                 "`logdir`; and have what may fail in a loop of your own within `with supervise:`."
@@ -139,18 +139,18 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._restored = self._break = None
         model = self._make_model()
         loop = ProgramLoop(self._stopped, library=LibraryLoop(self._was_left, self._leave_open))
-        managed = FunctionRun(self._rundir, model, KeepSettings(), loop)
+        attached = FunctionRun(self._rundir, model, KeepSettings(), loop)
         self._error: BaseException | None = None
-        with managed.begun():
-            managed.find()
+        with attached.begun():
+            attached.find()
         self._session_link = _Fitted()
         try:
-            managed.take(self._session_link)
+            attached.take(self._session_link)
         except BaseException as error:
-            managed.leave(error)
+            attached.leave(error)
             raise
         self._boundary.lock.acquire()  # fit is in a step, but where it calls us
-        self._managed = managed
+        self._attached = attached
         self._call, self._optimizer = FitCall(), self.model.optimizer
         self._memory.warn_of_forgotten([each for each in self._call.callbacks if each is not self])
         self._validation = _validation_of(self._call)
@@ -159,9 +159,9 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         if self._restored is not None and self._progress.left is not None:  # others begin an epoch before us
             self._memory.remember(self._progress.left.callbacks)
         self._steps = FitSteps(self.model, self._stages, self._call, self._is_over)
-        managed.start_services(self._save_secs, 0)
+        attached.start_services(self._save_secs, 0)
         if self._show_secs:
-            managed.add_service("curves", managed.write_metrics, Schedule(secs=self._show_secs))
+            attached.add_service("curves", attached.write_metrics, Schedule(secs=self._show_secs))
         self._keep_boundary()
 
     def _make_model(self) -> CheckpointModel:
@@ -216,8 +216,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Count the step, and serve the flag at the boundary after it."""
-        progress, steps, managed = self._progress, self._steps, self._managed
-        assert steps is not None and managed is not None
+        progress, steps, attached = self._progress, self._steps, self._attached
+        assert steps is not None and attached is not None
         steps.done = None
         if self._stages.now is FitStage.DONE:
             self._stages.enter(FitStage.STEP)
@@ -231,7 +231,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             progress.count(batch, self.params.get("steps"), logs)
         else:
             progress.replayed()
-            managed.model.count(1)  # what comes now the earlier process had not done
+            attached.model.count(1)  # what comes now the earlier process had not done
             if progress.was_stopping:
                 self.model.stop_training = True
         progress.is_stopping = bool(self.model.stop_training)
@@ -266,8 +266,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_end(self, logs: Any = None) -> None:
         """Save the last step."""
-        managed = self._managed
-        assert managed is not None
+        attached = self._attached
+        assert attached is not None
         progress = self._progress
         is_between = self._is_amid or progress.epoch > self.params["epochs"]
         if self._restored is not None and progress.stopped_by is None and is_between:  # a later `fit` resumes it
@@ -276,11 +276,11 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             return
         progress.kept = None
         self._stages.enter(FitStage.BOUNDARY)
-        self._count(managed)
-        if self.step != self._begun_at or (self.step and not managed.was_finished):
-            managed.model.count(1)  # what ends training may have changed the weights: to averages, to the best
+        self._count(attached)
+        if self.step != self._begun_at or (self.step and not attached.was_finished):
+            attached.model.count(1)  # what ends training may have changed the weights: to averages, to the best
         try:
-            managed.save(None)
+            attached.save(None)
         finally:
             self._leave(None)
 
@@ -299,8 +299,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         return self._session_link.session_link.boundary
 
     def _keep_boundary(self) -> None:
-        assert self._managed is not None
-        self._progress.kept = KeptBoundary(self._memory.moment(), Values(self._managed.model.variables()))
+        assert self._attached is not None
+        self._progress.kept = KeptBoundary(self._memory.moment(), Values(self._attached.model.variables()))
         self._stages.enter(FitStage.KEPT)
 
     def _refuse_data(self) -> None:
@@ -324,16 +324,16 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         Raises:
           Paused: the run is to pause, and its last step is on disk.
         """
-        managed = self._managed
-        assert managed is not None
-        self._count(managed)
+        attached = self._attached
+        assert attached is not None
+        self._count(attached)
         self._boundary.reached()
         if self._error is not None:
             error, self._error = self._error, None
             self._leave(error)
             raise error
-        if managed.outcome is not None and managed.outcome.phase is Phase.PAUSED:
-            managed.save(None)
+        if attached.outcome is not None and attached.outcome.phase is Phase.PAUSED:
+            attached.save(None)
             self._leave(None)
             raise Paused
 
@@ -344,24 +344,24 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
           Paused: see `_at_boundary`.
         """
         kept = self._progress.kept
-        if self._managed is None or kept is None:
+        if self._attached is None or kept is None:
             return
         flag = self._boundary.flag
         if flag.wants(Request.PAUSE):
             kept.put_back(self._memory)
             self._at_boundary()
         elif flag.wants(Request.SAVE):
-            measured = Values(self._managed.model.variables())
+            measured = Values(self._attached.model.variables())
             kept.values.put_back()
             self._at_boundary()
             measured.put_back()
 
-    def _count(self, managed: FunctionRun) -> None:
+    def _count(self, attached: FunctionRun) -> None:
         """Report the steps since the last time."""
         done = self.step - int(self._global_step.numpy())
         self._global_step.assign(self.step)
         if done:
-            managed.model.count(done)
+            attached.model.count(done)
             self._session_link.session_link.ran(as_steps(self.step, self._progress.logs or {}))
 
     def _resume(self, model: CheckpointModel) -> None:
@@ -393,18 +393,18 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._error = error
 
     def _leave(self, error: BaseException | None) -> None:
-        if self._managed is None or self._call is None or self._call.runs_elsewhere:
+        if self._attached is None or self._call is None or self._call.runs_elsewhere:
             return
         self._take_over()
-        managed, self._managed, self._call = self._managed, None, None
+        attached, self._attached, self._call = self._attached, None, None
         with contextlib.ExitStack() as stack:
             self.model._initial_epoch = None  # where no epoch was begun
-            stack.callback(managed.leave, error)
+            stack.callback(attached.leave, error)
             stack.callback(self._boundary.lock.release)
             stack.callback(self._be_idle)
             if error is not None and not isinstance(error, Paused):
-                self._save_sound(error, managed)
-            managed.part()
+                self._save_sound(error, attached)
+            attached.part()
 
     def _be_idle(self) -> None:
         if self._steps is not None:
@@ -419,15 +419,15 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             self._boundary.lock = HandoffLock()
             self._boundary.lock.acquire()
 
-    def _save_sound(self, error: BaseException, managed: FunctionRun) -> None:
+    def _save_sound(self, error: BaseException, attached: FunctionRun) -> None:
         if self.model.optimizer is not self._optimizer:
             log.warning(_RECOMPILED, self._rundir.path, extra={"event": "abandoned"})
             return
         self._go_back_to_boundary()
-        self._count(managed)
+        self._count(attached)
         if self._stages.now in (FitStage.STEP, FitStage.REPLAYED):
-            self._session_link.session_link.fail(error, managed.model.changes)
-        managed.save(error)
+            self._session_link.session_link.fail(error, attached.model.changes)
+        attached.save(error)
 
     def _leave_open(self, error: BaseException | None) -> None:
         """End a `fit` that was left by an error, or by an exit: the program ends, but `fit` did not."""
@@ -459,7 +459,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         """Return whether no `fit` runs. One that was left by an error is ended."""
         if self._was_left():
             self._leave(left_by_error())
-        return self._managed is None
+        return self._attached is None
 
 
 def _validation_of(call: FitCall) -> ValidationData:
@@ -479,6 +479,6 @@ class _Break:
 
 
 class _Fitted:
-    """The session of a managed run, for `fit`."""
+    """The session of an attached run, for `fit`."""
 
     session_link: FunctionSessionLink

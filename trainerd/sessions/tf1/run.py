@@ -1,4 +1,4 @@
-"""A managed run of a TensorFlow 1 graph."""
+"""An attached run of a TensorFlow 1 graph."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.run.attached import ManagedRun
+from trainerd.run.attached import AttachedRun
 from trainerd.run.boundary import Boundary
 from trainerd.run.host import Host
 from trainerd.run.program_loop import ProgramLoop
@@ -23,8 +23,8 @@ from trainerd.sessions.tf1.session_link import GraphSessionLink
 from trainerd.sessions.tf1.state import GraphState
 
 
-class GraphRun(ManagedRun):
-    """Signals, checkpoints and summaries for one session of a graph; see `ManagedRun`.
+class GraphRun(AttachedRun):
+    """Signals, checkpoints and summaries for one session of a graph; see `AttachedRun`.
 
     Args:
       graph: the graph.
@@ -32,7 +32,7 @@ class GraphRun(ManagedRun):
       saver: says what is saved, and how much is kept; None if nothing is.
       global_step: counts the steps; None if nothing does.
       events: what is written for TensorBoard; None for nothing.
-      loop, host: see `ManagedRun`.
+      loop, host: see `AttachedRun`.
 
     Attributes:
       model, state: the graph as it is saved; None if there is no run directory.
@@ -86,7 +86,7 @@ class GraphRun(ManagedRun):
             adopt(session, self._session_link)
 
     def leave(self, error: BaseException | None) -> None:
-        """See `ManagedRun`. What a program saves from then on, its Saver writes as TensorFlow does."""
+        """See `AttachedRun`. What a program saves from then on, its Saver writes as TensorFlow does."""
         super().leave(error)
         if isinstance(self._session_link, GraphSessionLink):
             self._session_link.save_no_more()
@@ -102,8 +102,8 @@ class GraphRun(ManagedRun):
         """
         super()._be_back_at(step)
         assert isinstance(self._session_link, GraphSessionLink) and self.model is not None
-        if self._services is not None and self._services.config.max_steps is not None:
-            limit = self.model.runs + max(1, self._services.config.max_steps - self.model.step)
+        if self._run is not None and self._run.config.max_steps is not None:
+            limit = self.model.runs + max(1, self._run.config.max_steps - self.model.step)
             self._session_link.be_back_after(limit)
 
     def _saved(self, state: State) -> None:

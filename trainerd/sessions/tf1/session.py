@@ -13,7 +13,7 @@ tf1 = tf.compat.v1
 
 
 class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
-    """A `tf.compat.v1.Session` of a managed run.
+    """A `tf.compat.v1.Session` of an attached run.
 
     It is not made, but one that a SessionManager made becomes it: see `adopt`.
     """

@@ -46,7 +46,7 @@ class JobRun(FunctionRun):
         return _JobSteps(self.model)
 
     def take(self, session: Any) -> Any:
-        """Manage this session; see `ManagedRun`. The job's summaries are on a schedule."""
+        """Manage this session; see `AttachedRun`. The job's summaries are on a schedule."""
         super().take(session)
         if self._summary_steps:
             self.add_service("summaries", self.summarize, Schedule(steps=self._summary_steps))

@@ -1,4 +1,4 @@
-"""A managed run of TensorFlow 2 functions."""
+"""An attached run of TensorFlow 2 functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from trainerd.events.writer import EventWriter
 from trainerd.loop.contract import Steps
-from trainerd.run.attached import ManagedRun
+from trainerd.run.attached import AttachedRun
 from trainerd.run.boundary import Boundary
 from trainerd.run.defaults import NO_WRITER, USE_DEFAULT
 from trainerd.run.host import Host
@@ -24,14 +24,14 @@ from trainerd.sessions.tf2.model import CheckpointModel
 from trainerd.sessions.tf2.session import FunctionSessionLink, StepSession
 
 
-class FunctionRun(ManagedRun):
-    """Signals, checkpoints and summaries for one session of functions; see `ManagedRun`.
+class FunctionRun(AttachedRun):
+    """Signals, checkpoints and summaries for one session of functions; see `AttachedRun`.
 
     Args:
       rundir: where checkpoints go; None if nothing is saved.
       model: what the functions change: a CheckpointModel, or the session of a job.
       keep: how much is kept.
-      loop, host: see `ManagedRun`.
+      loop, host: see `AttachedRun`.
     """
 
     saves_at_start = False  # what there is to save may only be known after the first step
@@ -50,7 +50,7 @@ class FunctionRun(ManagedRun):
 
     @contextlib.contextmanager
     def begun(self) -> Iterator[None]:
-        """Take the run directory and the signals; see `ManagedRun`. It opens new event files each time."""
+        """Take the run directory and the signals; see `AttachedRun`. It opens new event files each time."""
         if self.rundir is not None:
             self._events = EventWriter(self.rundir.path)
         with super().begun():
@@ -63,8 +63,8 @@ class FunctionRun(ManagedRun):
 
     def write_metrics(self) -> None:
         """Write a point of each curve."""
-        if self._services is not None:
-            self._services.recorder.write_metrics()
+        if self._run is not None:
+            self._run.recorder.write_metrics()
 
     def write(self, scalars: Mapping[str, float], step: int | None) -> None:
         """Write scalars of a step; of the present one if none is given.
@@ -72,16 +72,16 @@ class FunctionRun(ManagedRun):
         Raises:
           RuntimeError: there is no `logdir`.
         """
-        if self._services is None:
+        if self._run is None:
             raise RuntimeError(NO_WRITER)
         self._events.scalars(scalars, self.model.step if step is None else step, time.time())
         self.show(dict(scalars))
 
     def leave(self, error: BaseException | None) -> None:
-        """See `ManagedRun`. The curves get their last points."""
-        if self._services is not None:
-            self._services.recorder.write_metrics()
-            self._services.recorder.close()
+        """See `AttachedRun`. The curves get their last points."""
+        if self._run is not None:
+            self._run.recorder.write_metrics()
+            self._run.recorder.close()
         super().leave(error)
 
     def _make_session_link(self, boundary: Boundary) -> SessionLink:
@@ -100,18 +100,18 @@ class FunctionRun(ManagedRun):
 
     def _ran(self, steps: Steps) -> None:
         """Keep the metrics of these steps."""
-        if self._services is not None:
+        if self._run is not None:
             self._recorded = self.model.step
-            self._services.recorder.steps(steps)
+            self._run.recorder.steps(steps)
             if self.loop.loss:
-                self._services.minima.steps(steps, self.loop.loss)
+                self._run.minima.steps(steps, self.loop.loss)
 
 
 class StepRun(FunctionRun):
     """The run of functions that change what a `tf.train.Checkpoint` tracks.
 
     Args:
-      rundir, loop, host: see `ManagedRun`.
+      rundir, loop, host: see `AttachedRun`.
       checkpoint, global_step, summary_op, init_fn: see `Supervisor`.
       is_chief: True: one process trains by itself.
       others: what only a graph has a use for, by the names of the program's arguments.
@@ -155,7 +155,7 @@ class StepRun(FunctionRun):
         return StepSession(self.model, self.global_step, counts=self._counts)
 
     def take(self, session: Any) -> Any:
-        """Manage this session; see `ManagedRun`. If there was no checkpoint, the program's `init_fn` is called."""
+        """Manage this session; see `AttachedRun`. If there was no checkpoint, the program's `init_fn` is called."""
         super().take(session)
         if self.found_prefix is None and self._init_fn is not None:
             self._init_fn(session)

@@ -12,7 +12,7 @@ import click
 
 from trainerd.cli.columns import lines, width
 from trainerd.cli.say import say
-from trainerd.rundir.runs import Run, all_runs
+from trainerd.rundir.runs import ListedRun, all_runs
 from trainerd.rundir.state import State
 from trainerd.text import figure, seconds
 
@@ -42,7 +42,7 @@ def command(watch: bool, as_json: bool) -> None:
         time.sleep(1.0)
 
 
-def table(runs: Sequence[Run], room: int | None, now: float) -> str:
+def table(runs: Sequence[ListedRun], room: int | None, now: float) -> str:
     """Return the runs as a table.
 
     Args:
@@ -67,7 +67,7 @@ def _with_troubles_below(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
             yield f"  {row[-1]}"
 
 
-def _row(run: Run, now: float) -> tuple[str, ...]:
+def _row(run: ListedRun, now: float) -> tuple[str, ...]:
     state, name = run.state, " ".join(run.name.split())
     if state is None:
         return name, "running" if run.is_running else "-", "", "", "", "", "", " ".join(run.unread.split())
@@ -89,7 +89,7 @@ def _loss(state: State) -> float | None:
     return state.metrics.get("loss", next(iter(state.metrics.values()), None))
 
 
-def _trouble(run: Run, state: State) -> str:
+def _trouble(run: ListedRun, state: State) -> str:
     """Return the last problem of a run, in a line."""
     if state.error:
         found = state.error

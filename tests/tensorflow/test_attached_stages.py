@@ -1,4 +1,4 @@
-"""The stages of a managed run: every change that the table has, and what is saved in each."""
+"""The stages of an attached run: every change that the table has, and what is saved in each."""
 
 from __future__ import annotations
 

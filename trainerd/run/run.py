@@ -1,6 +1,6 @@
-"""The services of a run: evaluations, summaries, checkpoints and reports, at the boundaries between its steps.
+"""A run: it resumes, serves what is due at the boundaries between steps, and ends.
 
-The daemon's loop calls them, and so does a loop that the user writes.
+trainerd's own loop drives it (driven.py), or it is attached to a loop that the user writes (attached.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trainerd.config import fingerprint
 from trainerd.config.schema import Config
 from trainerd.errors import JobError, StorageError, TrainerdError
 from trainerd.history import run_job
-from trainerd.loop import outcome, resume
+from trainerd.loop import outcome
 from trainerd.loop.boundary_state import BoundaryState
 from trainerd.loop.changes.run_changes import RunChanges
 from trainerd.loop.changes.trouble import BadTurn, bad_turn
@@ -32,6 +32,7 @@ from trainerd.loop.outcome import Outcome
 from trainerd.loop.recorder import BETWEEN, Recorder
 from trainerd.loop.schedule import Schedule, ScheduleMark, Service
 from trainerd.loop.ticker import Ticker
+from trainerd.run import resume
 from trainerd.rundir import lock, request_files, run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
@@ -46,10 +47,10 @@ REPORT_SECS = 1.0
 _GOING_BACK = {"rollback", "skip"}
 
 
-class Services:
-    """Does what is due for one session at its boundaries.
+class Run:
+    """One session in its run directory: it resumes, serves boundaries and ends.
 
-    One class, since its methods are the parts of one order in which a boundary is served.
+    One class, since its methods are the parts of one life, and of the one order in which a boundary is served.
 
     Args:
       config: the schedules, and how many checkpoints are kept.
