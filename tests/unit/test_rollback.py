@@ -29,6 +29,7 @@ from trainerd.loop.flag import Request
 from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State, read_state
+from trainerd.system import safe_paths
 
 KEEPS = {"checkpoint": {"save_model_steps": 10, "keep_last": 100}}
 
@@ -473,6 +474,24 @@ def test_of_two_that_ask_at_once_the_first_is_served_and_the_second_reports_it(r
         RollbackRequest(RollbackTarget(20), "other").write(rundir)
     assert rollback.read_request(rundir) == first
     assert [path.name for path in rundir.path.iterdir()] == ["rollback"], "no lock, which may be another user's"
+    rundir.rollback.unlink()
+    rundir.rollback.mkdir()
+    with pytest.raises(StorageError, match="move it"):
+        first.write(rundir)
+
+
+def test_a_request_that_is_served_while_it_is_written_does_not_come_back(
+    rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = safe_paths.link
+
+    def served(old: Path, new: Path) -> None:
+        link(old, new)
+        new.unlink()
+
+    monkeypatch.setattr(safe_paths, "link", served)
+    RollbackRequest(RollbackTarget(10), "one").write(rundir)
+    assert list(rundir.path.iterdir()) == []
 
 
 def test_a_command_that_fails_does_not_happen_at_the_next_start(

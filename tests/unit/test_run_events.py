@@ -94,6 +94,12 @@ def test_the_next_start_reports_a_kill_and_a_reboot(rundir: RunDirectory) -> Non
     assert "while training, after step 9" in read(rundir)[0].said
 
 
+def test_the_text_of_an_event_is_short_whoever_wrote_it(rundir: RunDirectory) -> None:
+    line = json.dumps({"at": 1.0, "kind": "pause", "step": 1, "said": "x" * 400_000})
+    rundir.events.write_text(f"{line}\n{line}\n")
+    assert [len(event.said) for event in read(rundir)] == [500, 500]
+
+
 def test_a_torn_line_costs_that_event_alone(rundir: RunDirectory) -> None:
     add(rundir, EventKind.PAUSE, step=1)
     with rundir.events.open("ab") as file:

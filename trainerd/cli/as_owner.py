@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shlex
+import stat
 import sys
 from pathlib import Path
 
@@ -32,41 +33,66 @@ def require_owner(rundir: RunDirectory, does: str = RUNS_JOB) -> None:
     """
     if os.geteuid() != 0:
         return
-    owner = 0
+    owner, real = 0, rundir.path
     with storage(f"read {rundir.path}", missing_ok=True), safe_paths.opened(rundir.path) as folder:
-        owner = os.fstat(folder).st_uid
+        owner, real = os.fstat(folder).st_uid, rundir.path.resolve()
     if owner == 0:
         return
     raise UsageError(
         f"{rundir.path} belongs to {_name(owner)}, and this command {does}, which root does not do for another "
-        f"user. Run it as that user:\n\n    {_command(rundir.path.resolve(), owner)}\n"
+        f"user. Run it as that user:\n\n    {_command(real, owner)}\n"
     )
 
 
-def require_own_folders(folder: Path, does: str) -> None:
-    """Require that all of a folder is root's, if this is root: the command follows whatever links are there.
+def require_roots_alone(folder: Path, does: str) -> Path:
+    """Require that only root can change what is in a folder, if this is root.
+
+    The command opens files there by their paths, again and again, and follows links.
 
     Args:
-      folder: a run directory, or a folder of several.
+      folder: a run directory, or a folder of several. It may be missing.
       does: what the command does, for the message.
 
+    Returns:
+      The path of the folder, with no link on the way.
+
     Raises:
-      UsageError: a part of it belongs to another user; or it does not exist, and another user can create it.
+      UsageError: another user can change something there, or on the way to it; or a link is there.
+      StorageError: it cannot be read.
     """
     if os.geteuid() != 0:
-        return
-    there = next(each for each in (folder, *folder.parents) if each.is_dir())
-    require_owner(RunDirectory(there), does)
-    if there != folder and there.stat().st_mode & 0o022:
-        raise UsageError(f"{folder} does not exist, and any user can create it in {there}. Create it first.")
-    for parent, names, _ in os.walk(folder):
-        for each in (Path(parent, name) for name in names):
-            with storage(f"read {each}", missing_ok=True):
-                if (owner := each.stat().st_uid) != 0:
-                    raise UsageError(
-                        f"{each} belongs to {_name(owner)}, and this command {does}, which root does not do for "
-                        f"another user. Name a folder of your own, or run it as that user for {each}."
-                    )
+        return folder
+    require_owner(RunDirectory(folder), does)
+    with storage(f"read {folder}"):
+        real = folder.resolve()
+        there, *above = [each for each in (real, *real.parents) if each.exists()]
+        found = [(there, False), *((each, True) for each in above)]
+        found += [(Path(parent, name), False) for parent, *both in os.walk(real) for names in both for name in names]
+        for path, is_above in found:
+            if (why := _open_to_others(path.lstat(), is_above=is_above)) is not None:
+                raise UsageError(
+                    f"{path} {why}, and this command {does}. As root it does so only where no other user can change "
+                    "anything. Run it as the owner of the files, or copy them to a folder of root's."
+                )
+    return real
+
+
+def _open_to_others(found: os.stat_result, *, is_above: bool) -> str | None:
+    """Return how a user who is not root can change an entry, or where it leads; None if none can.
+
+    Args:
+      found: the entry.
+      is_above: whether it is a folder on the way to one of root's. If it is sticky, nobody exchanges what is root's.
+    """
+    mode = found.st_mode
+    if found.st_uid != 0:
+        return f"belongs to {_name(found.st_uid)}"
+    if stat.S_ISLNK(mode):
+        return "is a symbolic link"
+    is_writable = mode & stat.S_IWOTH or (mode & stat.S_IWGRP and found.st_gid != 0)
+    if stat.S_ISDIR(mode) and is_writable and not (is_above and mode & stat.S_ISVTX):
+        return "is a folder that other users can write to"
+    return None
 
 
 def _name(uid: int) -> str:

@@ -94,16 +94,17 @@ class RollbackRequest:
 
         Raises:
           InUseError: another one is there.
-          StorageError: it cannot be written.
+          StorageError: it cannot be written, or something else than a file has its name.
         """
         content = json.dumps(asdict(self)).encode() + b"\n"
         try:
             with storage(f"write {rundir.rollback}"), contextlib.suppress(FileExistsError):
                 write_atomic(rundir.rollback, content, for_all=True, replace=False)
                 return
-            if read_request(rundir) == self:
-                return
-        except UsageError:  # a person's, which is not understood
+            with storage(f"read {rundir.rollback}", missing_ok=True):
+                if RollbackRequest.parse(read_regular(rundir.rollback)) == self:
+                    return
+        except ValueError:  # a person's, which is not understood
             pass
         raise InUseError(f"another rollback is asked for: {rundir.rollback} is there. Try again when it is gone.")
 
@@ -241,10 +242,11 @@ def go_back(rundir: RunDirectory, store: CheckpointStore, request: RollbackReque
             found = moving.carry_out()
     except StorageError as error:
         try:
-            if is_under_way(rundir):
-                moving.undo(named)
-        except (OSError, StorageError) as another:
-            said = f"{error} It could not be undone either: {another} {FINISHES}"
+            with storage(f"undo that in {rundir.path}"):
+                if is_under_way(rundir):
+                    moving.undo(named)
+        except StorageError as another:
+            said = f"{error} It was not undone either: {another} {FINISHES}"
             raise StorageError(said, is_unfinished=True) from error
         raise
     moving.announce()

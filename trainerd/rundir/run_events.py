@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -154,9 +154,10 @@ def notable(events: Sequence[Event]) -> list[Event]:
 
 
 def _event(line: bytes) -> Event | None:
-    """Return the event in a line; None if the line is torn."""
+    """Return the event in a line; None if the line is torn. A job may have written more text than `add` keeps."""
     with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError, RecursionError):
-        return msgspec.json.decode(line, type=Event)
+        event = msgspec.json.decode(line, type=Event)
+        return event if len(event.said) <= _LONGEST else replace(event, said=event.said[:_LONGEST])
     return None
 
 

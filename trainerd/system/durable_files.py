@@ -146,11 +146,10 @@ def write_atomic(
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        if not replace:
-            _require_free(temporary, path)
-        safe_paths.rename(temporary, path)  # does nothing if both are one file
-        if not replace:
-            safe_paths.remove(temporary, missing_ok=True)
+        if not replace and _linked(temporary, path):  # no rename after that: whoever reads the file may have removed it
+            safe_paths.remove(temporary)
+        else:
+            safe_paths.rename(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             safe_paths.remove(temporary)
@@ -159,11 +158,11 @@ def write_atomic(
         fsync_directory(path.parent)
 
 
-def _require_free(temporary: Path, path: Path) -> None:
-    """Take a name for a file, unless there is one.
+def _linked(temporary: Path, path: Path) -> bool:
+    """Give a file a second name that is free. Returns False on a file system without links, if the name is free there.
 
     Raises:
-      FileExistsError: there is.
+      FileExistsError: it is not free.
     """
     try:
         safe_paths.link(temporary, path)
@@ -172,6 +171,8 @@ def _require_free(temporary: Path, path: Path) -> None:
             raise
         if safe_paths.exists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        return False
+    return True
 
 
 def remove_temporaries(folder: Path, *, of: str = "", clock: Callable[[], float] = time.time) -> None:
