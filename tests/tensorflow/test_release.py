@@ -210,5 +210,5 @@ def test_callbacks_are_put_back_as_they_were_made_each_time() -> None:
         callbacks.call("on_epoch_end", 0, {}, step=1)
         callbacks.call("on_epoch_end", 1, {}, step=2)
         assert one.seen == [0, 1]
-        callbacks.begin_anew()
+        callbacks.reset()
         assert one.seen == []

@@ -296,7 +296,7 @@ def test_planted_files_are_neither_followed_nor_waited_for(
         (rundir.path.parent / "precious").write_text("of another")
         rundir.log.write_text("\x1b]0;a line\x07\n")
         os.chown(rundir.path, 12345, 12345)
-        with lock.hold(rundir) as held:
+        with lock.acquire(rundir) as held:
             held.name_holder(os.getpid())
             for name in chance.sample([*read, *written], chance.randint(1, 3)):
                 (rundir.path / name).unlink(missing_ok=True)

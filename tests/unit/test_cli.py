@@ -198,7 +198,7 @@ def test_status_of_a_run_that_died(cli: Cli, rundir: RunDirectory) -> None:
 
 
 def test_status_of_a_run_that_runs(cli: Cli, odd_rundir: RunDirectory) -> None:
-    with lock.hold(odd_rundir) as held:
+    with lock.acquire(odd_rundir) as held:
         holder = held.name_holder(os.getpid())
         STATE.write(odd_rundir.state)
         code, text = cli("status", "--logdir", str(odd_rundir.path))
@@ -211,7 +211,7 @@ def test_status_of_a_run_that_runs(cli: Cli, odd_rundir: RunDirectory) -> None:
 def test_status_says_that_what_it_shows_is_old_and_why(
     cli: Cli, rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with lock.hold(rundir) as held:
+    with lock.acquire(rundir) as held:
         held.name_holder(os.getpid())
         replace(STATE, at=time.time() - 30).write(rundir.state)
         text = cli("status", "--logdir", str(rundir.path))[1]
@@ -249,7 +249,7 @@ def test_status_names_the_run_directory_where_it_is_now(cli: Cli, rundir: RunDir
 
 
 def test_a_save_is_waited_for(rundir: RunDirectory, clock: FakeTime) -> None:
-    with lock.hold(rundir) as held:
+    with lock.acquire(rundir) as held:
         holder = held.name_holder(os.getpid())
 
         def serve() -> None:
@@ -263,7 +263,7 @@ def test_a_save_is_waited_for(rundir: RunDirectory, clock: FakeTime) -> None:
 
 
 def test_an_answer_is_found_behind_later_ones(rundir: RunDirectory, clock: FakeTime) -> None:
-    with lock.hold(rundir) as held:
+    with lock.acquire(rundir) as held:
         holder = held.name_holder(os.getpid())
 
         def serve() -> None:
@@ -277,7 +277,7 @@ def test_an_answer_is_found_behind_later_ones(rundir: RunDirectory, clock: FakeT
 
 
 def test_a_save_that_was_lost_is_asked_for_again_with_its_id(rundir: RunDirectory, clock: FakeTime) -> None:
-    with lock.hold(rundir) as held:
+    with lock.acquire(rundir) as held:
         holder = held.name_holder(os.getpid())
 
         asked: list[str] = []
@@ -321,7 +321,7 @@ def test_who_asks_for_a_save_where_nothing_trains_is_shown_what_starts_it(cli: C
 
 
 def test_a_run_directory_in_use_exits_with_75(cli: Cli, rundir: RunDirectory) -> None:
-    with lock.hold(rundir) as held:
+    with lock.acquire(rundir) as held:
         held.name_holder(os.getpid())
         for command in ("run", "start"):
             code, text = cli(command, "--logdir", str(rundir.path))

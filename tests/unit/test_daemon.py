@@ -116,14 +116,14 @@ def test_an_error_in_what_one_signal_does_leaves_the_next_received(monkeypatch: 
 def test_a_forked_child_keeps_neither_signals_nor_lock(rundir: RunDirectory) -> None:
     """What `multiprocessing` does where a job uses it."""
     flag = Flag()
-    with lock.hold(rundir) as held, undone_in_children(held.close), handled(SignalThread(flag)):
+    with lock.acquire(rundir) as held, undone_in_children(held.close), handled(SignalThread(flag)):
         child = os.fork()
         if child == 0:
             own = signal.getsignal(signal.SIGTERM)
             os._exit(0 if not held.is_open and own == signal.SIG_DFL and signal.set_wakeup_fd(-1) == -1 else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert not flag.is_raised
-        with pytest.raises(InUseError), lock.hold(rundir):
+        with pytest.raises(InUseError), lock.acquire(rundir):
             pass
 
 

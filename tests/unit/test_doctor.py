@@ -287,7 +287,7 @@ def test_the_user_that_trains() -> None:
     assert permissions.trains_as(None, {"DynamicUser": "yes", "User": "trainerd"}) is None
     root = permissions.trains_as(None, {"DynamicUser": "no", "User": "root"})
     assert root is not None and root.uid == 0
-    nobody = permissions.look(Facts(Config(entry="a:b", logdir="r"), RunDirectory(Path("/r"))), {"User": "no-such"})
+    nobody = permissions.check(Facts(Config(entry="a:b", logdir="r"), RunDirectory(Path("/r"))), {"User": "no-such"})
     assert "there is no user no-such" in only(nobody, FindingKind.PROBLEM).said
 
 
@@ -594,7 +594,7 @@ def test_metrics_that_nobody_can_have_measured_are_not_believed(run: RunDirector
 def test_what_was_measured_is_read_from_the_state(rundir: RunDirectory) -> None:
     saved = LastCheckpoint(5, "p", "pause", 2.5, 10, 0.0)
     State(Phase.TRAINING, steps_per_sec=0.01, memory_bytes=7, last_checkpoint=saved).write(rundir.state)
-    with lock.hold(rundir) as held:
+    with lock.acquire(rundir) as held:
         held.name_holder(os.getpid())
         found = facts.gather(Config(entry="a:b", logdir=str(rundir.path)), rundir)
     assert (found.step_secs, found.save_secs, found.memory_bytes, found.pid) == (100.0, 2.5, 7, os.getpid())

@@ -49,7 +49,7 @@ class Guarded:
     def ask(self, request: Request) -> None:
         """A request comes, and the guard's thread looks."""
         self.run.flag.raise_for(request)
-        self.guard.look()
+        self.guard.serve()
 
     def _evaluate(self, step: int) -> dict[str, float]:
         self.meanwhile(step)
@@ -154,7 +154,7 @@ def test_a_save_that_is_under_way_is_ended_first(rundir: RunDirectory) -> None:
             one.ask(Request.SAVE)  # that of step 15 is not written yet
             seen.append(rundir.steps())
             one.run.writer.release()
-            one.guard.look()
+            one.guard.serve()
             seen.append(rundir.steps())
 
     one.meanwhile = save
@@ -172,7 +172,7 @@ def test_where_it_cannot_be_written_the_pause_waits_for_the_boundary(rundir: Run
             one.ask(Request.PAUSE)
             assert not one.outcomes and one.run.flag.wants(Request.PAUSE)
             space_is_back()
-            one.guard.look()
+            one.guard.serve()
             assert not one.outcomes, "of a state that was given back nothing is made"
 
     one.meanwhile = pause
@@ -193,10 +193,10 @@ def test_a_step_that_does_not_end_is_abandoned_after_a_while(rundir: RunDirector
             one.ask(Request.SAVE)
             one.ask(Request.PAUSE)
             one.timer.now += 59
-            one.guard.look()
+            one.guard.serve()
             assert not one.outcomes and one.run.flag.wants(Request.SAVE)
             one.timer.now += 1
-            one.guard.look()
+            one.guard.serve()
             assert [why.phase for why in one.outcomes] == [Phase.PAUSED]
             raise JobError("the workers are gone", step=15, sound=False)
 
@@ -216,7 +216,7 @@ def test_a_step_that_does_not_end_takes_nothing_back_that_is_on_disk(rundir: Run
         if step == 16:
             one.ask(Request.PAUSE)
             one.timer.now += 60
-            one.guard.look()
+            one.guard.serve()
             raise JobError("the workers are gone", step=15, sound=False)
 
     one.session.on_step = hang
@@ -237,7 +237,7 @@ def test_a_step_that_does_not_end_fails_the_pause_where_nothing_can_be_saved(run
         if step == 17:
             one.ask(Request.PAUSE)
             one.timer.now += 60
-            one.guard.look()
+            one.guard.serve()
             raise JobError("the workers are gone", step=16, sound=False)
 
     one.session.on_step = hang
@@ -258,7 +258,7 @@ def test_a_step_that_may_only_be_long_is_waited_for(rundir: RunDirectory, calls_
         if step == 16:
             one.ask(Request.PAUSE)
             one.timer.now += 600
-            one.guard.look()
+            one.guard.serve()
 
     one.session.on_step = long
     assert one.train().phase is Phase.PAUSED and not one.outcomes
@@ -272,11 +272,11 @@ def test_a_loop_that_was_asked_to_end_is_abandoned_once_it_stands_still(rundir: 
         for _ in range(5):  # the loop is at a boundary, whether a step was run or not
             with one.run.run.stepping(is_ending=True):
                 one.timer.now += 11
-                one.guard.look()
+                one.guard.serve()
         assert not one.outcomes
     with one.run.run.stepping(is_ending=True):
         one.timer.now += 5
-        one.guard.look()
+        one.guard.serve()
     assert "what follows step 4 did not end for 60 s" in one.outcomes[0].why and saved(rundir) == [(4, "pause")]
 
 

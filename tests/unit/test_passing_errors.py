@@ -53,7 +53,7 @@ def test_a_passing_error_of_the_file_system_ends_no_run(
     life = Life(rundir, {"max_steps": 60, "checkpoint": {"save_model_steps": 10, "keep_last": 50}}, timer=clock)
     faults = Faults(rundir, monkeypatch)
     ticker, state_file = Ticker(life.flag, rundir), StateWriter(rundir, timer=clock)
-    with lock.hold(rundir) as held, life.reporter.observed_by([state_file.observe]):
+    with lock.acquire(rundir) as held, life.reporter.observed_by([state_file.observe]):
         held.name_holder(os.getpid())
         place = LogdirWatcher(rundir, life.reporter)
 
@@ -61,7 +61,7 @@ def test_a_passing_error_of_the_file_system_ends_no_run(
             clock.now += 100.0  # state.json is written at every boundary, and a failed save is tried again
             faults.code = code if 15 <= step < 35 else 0
             ticker.poll()
-            place.look()
+            place.check()
             if step in (20, 40):
                 if step == 40:
                     rundir.save.write_text("my-id\n")
@@ -85,7 +85,7 @@ def test_a_run_directory_that_cannot_be_seen_was_not_removed(
     rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     faults = Faults(rundir, monkeypatch)
-    with lock.hold(rundir) as held:
+    with lock.acquire(rundir) as held:
         held.name_holder(os.getpid())
         faults.code = code
         assert lock.is_there(rundir) and lock.is_in_place(rundir) and not lock.was_removed(rundir)

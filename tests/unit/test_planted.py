@@ -60,7 +60,7 @@ def held(rundir: RunDirectory) -> Iterator[RunDirectory]:
     """A run that this process trains, with a checkpoint of step 5."""
     (rundir.path.parent / OUTSIDE).write_text("of another")
     CheckpointStore(rundir).publish(FakeSnapshot(5, 10.0), About("test"))
-    with lock.hold(rundir) as holding:
+    with lock.acquire(rundir) as holding:
         holding.name_holder(os.getpid())
         yield rundir
 

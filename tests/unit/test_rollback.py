@@ -459,7 +459,7 @@ def test_a_second_rollback_waits_for_no_first(cli: Cli, tmp_path: Path) -> None:
     rundir = RunDirectory(tmp_path / "run")
     rundir.create()
     write(rundir, 10, 20)
-    with lock.hold(rundir) as held:
+    with lock.acquire(rundir) as held:
         held.name_holder(os.getpid())
         rundir.rollback.write_text("10")
         code, printed = cli("rollback", "10", "--logdir", "run")
@@ -562,7 +562,7 @@ def test_a_command_whose_process_dies_takes_its_request_back(
     rundir = RunDirectory(tmp_path / "run")
     rundir.create()
     write(rundir, 10, 20)
-    with lock.hold(rundir) as held:
+    with lock.acquire(rundir) as held:
         held.name_holder(os.getpid())
         alive = iter([True, True, False])
         monkeypatch.setattr(lock.Holder, "is_alive", lambda holder: next(alive, False))

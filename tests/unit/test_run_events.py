@@ -53,7 +53,7 @@ def test_the_events_of_an_old_run_are_read_and_the_next_start_renames_them(rundi
     old = rundir.path / "events.jsonl"
     old.write_text('\n{"at": 3.0, "kind": "start", "step": null, "said": ""}')
     reader = EventReader(rundir)
-    reader.look()
+    reader.read()
     add(rundir, EventKind.ROLLBACK, step=4)
     assert kinds(rundir) == [(EventKind.START, None), (EventKind.ROLLBACK, 4)] and rundir.events == old
     with claimed(rundir, "jobs:job") as reporter:
@@ -65,7 +65,7 @@ def test_the_events_of_an_old_run_are_read_and_the_next_start_renames_them(rundi
         (EventKind.PAUSE, 5),
     ]
     assert not list(rundir.path.glob("events*"))
-    reader.look()
+    reader.read()
     assert reader.counts == {"start": 2, "rollback": 1, "pause": 1}, "each is counted once"
 
 

@@ -148,9 +148,9 @@ def test_a_large_events_file_is_read_from_its_end(rundir: RunDirectory) -> None:
     events = run_events.read(rundir)
     assert events[-1].step == 4999 and len(events) > 1000
     reader = EventReader(rundir)
-    reader.look()
+    reader.read()
     assert [event.step for event in reader.events][-1] == 4999
     with Path(rundir.events).open("a") as file:
         file.write(line % 5000)
-    reader.look()
+    reader.read()
     assert reader.events[-1].step == 5000 and len(reader.events) == len({event.step for event in reader.events})

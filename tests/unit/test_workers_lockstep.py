@@ -367,12 +367,12 @@ def test_the_period_follows_the_rate(pair: Callable[..., Pair]) -> None:
 def test_a_step_that_never_ends_is_noticed() -> None:
     now, step, stalled = [0.0], [5], list[TrainerdError]()
     watch = StepWatch(lambda: step[0], 300.0, stalled.append, timer=lambda: now[0])
-    assert not watch.look(), "no step is run"
+    assert not watch.check(), "no step is run"
     with watch.running():
         for at, is_stuck in ((1.0, False), (200.0, False), (302.0, True)):
             now[0] = at
-            assert watch.look() is is_stuck
+            assert watch.check() is is_stuck
         step[0] = 6
-        assert not watch.look() and not stalled
+        assert not watch.check() and not stalled
     now[0] = 9000.0
-    assert not watch.look(), "a boundary may take as long as it takes"
+    assert not watch.check(), "a boundary may take as long as it takes"

@@ -146,7 +146,7 @@ class ClusterProcess:
         self._chief = Chief(
             self._peers,
             asked=lambda rank, what, message: requests.take_over(rank, what, message, self._rundir, self._flag),
-            seen=lambda workers: self._reporter.hold(workers=workers),
+            seen=lambda workers: self._reporter.set(workers=workers),
             abort=self._abort,
         )
         if over is not None:
@@ -314,7 +314,7 @@ class ClusterProcess:
 
     def _progressed(self, step: int, rate: float | None) -> None:
         assert self._worker is not None
-        self._reporter.hold(step=step)
+        self._reporter.set(step=step)
         self._worker.send_state(
             host=socket.gethostname(),
             pid=os.getpid(),

@@ -41,7 +41,7 @@ def start(config: Config, overrides: Callable[[Config], Config]) -> str:
     rundir = RunDirectory(config.rundir)
     rundir.create()
     reader, writer = os.pipe2(os.O_CLOEXEC)
-    with lock.hold(rundir) as held:
+    with lock.acquire(rundir) as held:
         child = os.fork()
         if child == 0:
             os.close(reader)
@@ -99,7 +99,7 @@ class _Parent:
             self._descriptor = None
 
 
-def _become_daemon(config: Config, overrides: Callable[[Config], Config], held: lock.Held, writer: int) -> None:
+def _become_daemon(config: Config, overrides: Callable[[Config], Config], held: lock.Lock, writer: int) -> None:
     """Detach, train, and end this process. Never returns: the caller's frames belong to the parent."""
     code = 70
     parent = _Parent(writer)

@@ -65,7 +65,7 @@ class Kept:
             process_group=0,
         )
 
-    def look(self, now: float, *, is_stopping: bool) -> None:
+    def check(self, now: float, *, is_stopping: bool) -> None:
         """See whether it has ended, and whether it is to be started again."""
         if self.again_at is not None and (now >= self.again_at or is_stopping):
             if is_stopping:
@@ -125,7 +125,7 @@ def keep_alive(
             passed = len(asked)
             for each in kept:
                 starts, was_waiting = each.starts, each.again_at is not None
-                each.look(now, is_stopping=bool(asked))
+                each.check(now, is_stopping=bool(asked))
                 if each.again_at is not None and not was_waiting:
                     report(f"{each.name} {_ended(each)}; restarting it")
                 if each.starts > starts:

@@ -113,10 +113,10 @@ class TrainerProcess:
           TrainerdError: the error that ended the run; it is in the log and in state.json already.
         """
         self._rundir.create()
-        with lock.hold(self._rundir) as held:
+        with lock.acquire(self._rundir) as held:
             return self.run_locked(held)
 
-    def run_locked(self, held: lock.Held) -> Outcome:
+    def run_locked(self, held: lock.Lock) -> Outcome:
         """Train, holding the lock already; see `run`."""
         is_accepted = request_files.is_asked(self._rundir.accept_job) or self._config.accept_job
         self._newest = catalogue.newest(self._rundir)
@@ -206,7 +206,7 @@ class TrainerProcess:
             store.clean()
             rollback.finish_at_start(self._rundir, store)
             self._newest = catalogue.newest(self._rundir)
-            self._reporter.hold(**self._as_it_was_left())
+            self._reporter.set(**self._as_it_was_left())
         accepts = self._accepts_changes
         self._over = over.over_already(self._config, self._rundir, self._newest, self._left, accepts_changes=accepts)
         if self._over is None:
@@ -327,7 +327,7 @@ class TrainerProcess:
         logs.set_level(new.log.level)
         if self._watchdog is not None:
             self._watchdog.reconfigure(new.watchdog)
-        self._reporter.hold(max_steps=new.max_steps)
+        self._reporter.set(max_steps=new.max_steps)
         return new
 
     def _observe_watchdog(self, state: State) -> None:
@@ -346,7 +346,7 @@ class TrainerProcess:
         run_events.add(self._rundir, EventKind.HANG, said, step=state.step)
 
     def _look_at_disk(self) -> None:
-        self._claim.look()
+        self._claim.flush()
         if self._flag.has_program and request_files.is_pause_asked(
             self._rundir
         ):  # it may have no session now that looks
@@ -364,9 +364,9 @@ class TrainerProcess:
             error = self._member.cause_of(error)
         if isinstance(error, JobError | EntryError):
             error.cause = in_a_line(error.__cause__) if error.__cause__ is not None else ""
-            self._reporter.hold(failure=failures.count(self._reporter.state, error, time.time()))
+            self._reporter.set(failure=failures.count(self._reporter.state, error, time.time()))
             if failures.is_too_often(self._reporter.state):
-                self._reporter.hold(step=error.step if isinstance(error, JobError) else self._reporter.state.step)
+                self._reporter.set(step=error.step if isinstance(error, JobError) else self._reporter.state.step)
                 error = failures.too_often(self._reporter.state, full_message(error))
         self._fail(error)
         return error
@@ -379,7 +379,7 @@ class TrainerProcess:
             error.was_shown = not self._capture
         with contextlib.suppress(TrainerdError):
             if isinstance(error, JobError):
-                self._reporter.hold(step=error.step)
+                self._reporter.set(step=error.step)
             shown = headline(error)
             if isinstance(error, JobError | EntryError):
                 shown = failures.with_count(self._reporter.state, shown)

@@ -72,12 +72,12 @@ class DaemonHost:
         """Return a value that changes while the save under way gets written."""
         return self._progress()
 
-    def holds(self, rundir: RunDirectory) -> bool:
+    def owns(self, rundir: RunDirectory) -> bool:
         """Return whether it is the run directory of the daemon."""
         return os.path.realpath(rundir.path) == os.path.realpath(self._rundir.path)
 
     @contextlib.contextmanager
-    def held(self, rundir: RunDirectory | None, observers: Sequence[Observer], *, saves: bool) -> Iterator[Reporter]:
+    def session(self, rundir: RunDirectory | None, observers: Sequence[Observer], *, saves: bool) -> Iterator[Reporter]:
         """Lend the daemon's run directory and reporter to a session while the block runs.
 
         There is no lock to take: the daemon holds the run directory.
@@ -85,7 +85,7 @@ class DaemonHost:
         Raises:
           Paused: the program had a session already, and was asked to pause in it or since.
         """
-        if rundir is None or not self.holds(rundir):
+        if rundir is None or not self.owns(rundir):
             raise EntryError(f"under the daemon everything goes to {self._rundir.path}, which `logdir` says.")
         if self.was_paused or (self.had_session and self.flag.wants(Request.PAUSE)):
             raise Paused
@@ -126,7 +126,7 @@ class DaemonHost:
         self._config = found
         return found if self._asked is None else self.effective_config(self._asked, on_schedule=True)
 
-    def left(self, outcome: Outcome, error: BaseException | None = None) -> None:
+    def report_end(self, outcome: Outcome, error: BaseException | None = None) -> None:
         """Record that the session has ended. The program may continue: the daemon decides how the run ends."""
         self.outcome, self.error = None if error is not None else outcome, error
         self.had_session = True

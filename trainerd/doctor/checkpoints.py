@@ -17,7 +17,7 @@ SUBJECT = "checkpoints"
 _MOST_BYTES = 4 << 30  # are read in less than a minute
 
 
-def look(facts: Facts) -> Iterator[Finding]:
+def check(facts: Facts) -> Iterator[Finding]:
     """Read the newest one, unless that would take long; and those before it, if it is damaged."""
     yield from unread(facts)
     yield from quarantined(facts.rundir)

@@ -17,7 +17,7 @@ _AHEAD_SECS = 60.0
 _SET = "`timedatectl set-ntp true`, or set it by hand"
 
 
-def look(facts: Facts) -> Iterator[Finding]:
+def check(facts: Facts) -> Iterator[Finding]:
     """Look at the newest times of the run."""
     noted = {}
     if facts.state is not None:

@@ -17,7 +17,7 @@ _SOON_SECS = 30 * 86400.0
 _FREE_IT = "free some space there, or set a smaller `checkpoint.keep_last`, or another `logdir` on a larger disk."
 
 
-def look(facts: Facts) -> Iterator[Finding]:
+def check(facts: Facts) -> Iterator[Finding]:
     """Look at the file system of the run directory."""
     found = os.statvfs(facts.folder)
     free = free_bytes(facts.folder)

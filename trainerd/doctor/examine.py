@@ -28,16 +28,16 @@ def examine(facts: Facts) -> Iterator[Finding]:
     """Yield every finding about a run. Nothing is written; a subject that cannot be examined is a finding too."""
     properties = systemd.show(facts.service)
     looks: dict[str, Callable[[], Iterator[Finding]]] = {
-        disk.SPACE: lambda: disk.look(facts),
-        filesystem.SUBJECT: lambda: filesystem.look(facts),
-        fsync.SUBJECT: lambda: fsync.look(facts),
-        permissions.SUBJECT: lambda: permissions.look(facts, properties),
-        checkpoints.SUBJECT: lambda: checkpoints.look(facts),
-        clock.SUBJECT: lambda: clock.look(facts),
-        units.SUBJECT: lambda: units.look(facts, properties),
-        memory.SUBJECT: lambda: memory.look(facts, properties),
-        versions.SUBJECT: lambda: versions.look(facts),
-        gpu.SUBJECT: lambda: gpu.look(facts, properties),
+        disk.SPACE: lambda: disk.check(facts),
+        filesystem.SUBJECT: lambda: filesystem.check(facts),
+        fsync.SUBJECT: lambda: fsync.check(facts),
+        permissions.SUBJECT: lambda: permissions.check(facts, properties),
+        checkpoints.SUBJECT: lambda: checkpoints.check(facts),
+        clock.SUBJECT: lambda: clock.check(facts),
+        units.SUBJECT: lambda: units.check(facts, properties),
+        memory.SUBJECT: lambda: memory.check(facts, properties),
+        versions.SUBJECT: lambda: versions.check(facts),
+        gpu.SUBJECT: lambda: gpu.check(facts, properties),
     }
     for subject, look in looks.items():
         try:

@@ -19,7 +19,7 @@ _SHARES = ("cifs", "smb3", "smbfs")
 _MOVE = "set `logdir` to a folder on a local disk"
 
 
-def look(facts: Facts) -> Iterator[Finding]:
+def check(facts: Facts) -> Iterator[Finding]:
     """Look up which file system holds the run directory, and judge it."""
     mount = mounts.holding(mounts.PATH.read_text(errors="surrogateescape"), facts.folder.resolve())
     if mount is None:

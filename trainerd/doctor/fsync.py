@@ -34,7 +34,7 @@ class Device:
     is_spinning: bool = False
 
 
-def look(facts: Facts) -> Iterator[Finding]:
+def check(facts: Facts) -> Iterator[Finding]:
     """Look at the mount, at the disk below it, and at how long an fsync takes."""
     mount = mounts.holding(mounts.PATH.read_text(errors="surrogateescape"), facts.folder.resolve())
     if mount is not None:

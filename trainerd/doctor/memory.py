@@ -33,7 +33,7 @@ class Limit:
     cure: str
 
 
-def look(facts: Facts, properties: Properties) -> Iterator[Finding]:
+def check(facts: Facts, properties: Properties) -> Iterator[Finding]:
     """Look at the unit, the control group and the machine."""
     found = [Limit(psutil.virtual_memory().total, "the machine has", "use a machine with more memory")]
     if facts.service is not None and properties.get("MemoryMax", "").isdigit():

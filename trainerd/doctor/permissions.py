@@ -59,7 +59,7 @@ class User:
         return all(self.can(folder, os.X_OK) for folder in path.parents) and self.can(path, wanted)
 
 
-def look(facts: Facts, properties: Properties) -> Iterator[Finding]:
+def check(facts: Facts, properties: Properties) -> Iterator[Finding]:
     """Look at the config, the run directory, and every file in it."""
     try:
         user = trains_as(facts.pid, properties)

@@ -16,7 +16,7 @@ _LINGERING = Path("/var/lib/systemd/linger")
 _EDIT = "`{} edit {}`, and set under [Service]: {}"
 
 
-def look(facts: Facts, properties: Properties) -> Iterator[Finding]:
+def check(facts: Facts, properties: Properties) -> Iterator[Finding]:
     """Look at the unit that trains this config."""
     service = facts.service
     if service is None:

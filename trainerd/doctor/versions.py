@@ -12,7 +12,7 @@ from trainerd.doctor.finding import Finding, problem, warning, well
 SUBJECT = "versions"
 
 
-def look(facts: Facts) -> Iterator[Finding]:
+def check(facts: Facts) -> Iterator[Finding]:
     """Look at what is installed here; nothing of it is imported."""
     yield from judge(facts.newest.fingerprint if facts.newest is not None else {}, installed())
 

@@ -40,7 +40,7 @@ class CurveFollower:
         self._reader = CurveReader(left, self._tag, self._most)
         self._read: dict[Path, tuple[int, int]] = {}  # of each file: its inode, and up to where it was read
 
-    def look(self) -> Curve:
+    def read(self) -> Curve:
         """Read on.
 
         Returns:

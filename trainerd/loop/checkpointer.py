@@ -284,7 +284,7 @@ class Checkpointer:
             self._submit(Save(found.step, found.about, changes=found.changes, moved_at=self._timer()), snapshot)
 
     def _look(self, model: Savable, *, is_saved: bool = False) -> None:
-        self.minima.look(model, self._about(MINIMUM, model.step), is_saved=is_saved)
+        self.minima.consider(model, self._about(MINIMUM, model.step), is_saved=is_saved)
 
     def _is_saved(self, session: Savable, unfinished: Sequence[str]) -> bool:
         """Return whether the last checkpoint is of this state, and its services are done if none is unfinished."""
@@ -475,7 +475,7 @@ class Checkpointer:
             saved.path,
             extra={"event": "checkpoint", "step": saved.step, "reason": saved.reason},
         )
-        self._reporter.hold(last_checkpoint=self._last, saving=None, failure=None)
+        self._reporter.set(last_checkpoint=self._last, saving=None, failure=None)
         self.answers.give(save.ids, saved.step, None)
 
     def _fail(self, save: Save, error: StorageError) -> None:

@@ -133,7 +133,7 @@ class Recorder:
 
     def log_progress(self) -> None:
         """Write a line of progress to the log."""
-        self._reporter.hold(steps_per_sec=self._rate.per_sec())
+        self._reporter.set(steps_per_sec=self._rate.per_sec())
         log.info("%s", self._reporter.state.line(), extra={"event": "progress"})
 
     def evaluate(self, session: Model) -> None:

@@ -172,7 +172,7 @@ class AttachedRun(ABC):
         with contextlib.ExitStack() as stack:
             stack.callback(boundary.retire)
             reporter = stack.enter_context(
-                self._host.held(self.rundir, [self._saved], saves=self._keep_settings is not None)
+                self._host.session(self.rundir, [self._saved], saves=self._keep_settings is not None)
             )
             if self.rundir is not None:
                 stack.enter_context(open_sessions.holding(self.place, self._abandoned))
@@ -365,7 +365,7 @@ class AttachedRun(ABC):
         assert self._session_link is not None
         self._session_link.be_back_at(step)
 
-    def look(self) -> None:
+    def serve(self) -> None:
         """Serve a boundary if the program asks on the loop's thread whether it should stop, and the flag is raised."""
         if self._flag.is_raised and self._session_link is not None and self._session_link.boundary.is_mine:
             self._session_link.boundary.reached()
@@ -389,7 +389,7 @@ class AttachedRun(ABC):
     def show(self, scalars: dict[str, float]) -> None:
         """Show these metrics in `trainerd status`."""
         if self._run is not None:
-            self._reporter.hold(metrics=self._reporter.state.metrics | scalars)
+            self._reporter.set(metrics=self._reporter.state.metrics | scalars)
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -400,7 +400,7 @@ class AttachedRun(ABC):
     def show_evaluated(self, evaluations: EvaluationSummary) -> None:
         """Show what was evaluated so far."""
         if self._run is not None:
-            self._reporter.hold(evaluations=evaluations)
+            self._reporter.set(evaluations=evaluations)
 
     def _serve(self) -> None:
         """Do what is due at a boundary. What fails stops the program's loop, which raises it at its end."""
@@ -431,7 +431,7 @@ class AttachedRun(ABC):
 
     def _end_with(self, found: Outcome | None) -> None:
         """End the program's loop if this is how the run ends."""
-        if found is not None and outcome.stands(self.outcome, found) is found:
+        if found is not None and outcome.merge(self.outcome, found) is found:
             self.outcome, self._saves_end = found, False
             self.loop.stop(None)
 
@@ -545,7 +545,7 @@ class AttachedRun(ABC):
         with self._session_link.boundary.lock if self._session_link is not None else contextlib.nullcontext():
             if self._run is not None:
                 failure = error if has_failed(error, self.outcome) else None
-                self._host.left(self.outcome or outcome.LOOP_ENDED, failure)
+                self._host.report_end(self.outcome or outcome.LOOP_ENDED, failure)
             self._gone()
             if self._session_link is not None:
                 self._session_link.boundary.retire()

@@ -134,7 +134,7 @@ class Loop:
     def _announce(self, step: int) -> None:
         """Report that this run really trains. Its metrics are there for the observers."""
         self._is_announced = True
-        self._reporter.hold(phase=Phase.TRAINING, step=self._session.step)
+        self._reporter.set(phase=Phase.TRAINING, step=self._session.step)
         log.info("training; the first step was %d", step, extra={"event": "training"})
         self._reporter.update()
         if not self._session.has_evaluation and not self._session.has_epochs:

@@ -34,12 +34,12 @@ def train_here(make: Callable[[], Session], config: Config) -> Outcome:
       StorageError: the save at the end could not be written.
     """
     host, rundir = ProcessHost(job=config.entry), RunDirectory(config.rundir)
-    with host.held(rundir, [], saves=True) as reporter:
+    with host.session(rundir, [], saves=True) as reporter:
         assert reporter is not None
         try:
             outcome = DrivenRun(config, make(), rundir, host, reporter).train()
         except BaseException as error:
-            host.left(LOOP_ENDED, error)
+            host.report_end(LOOP_ENDED, error)
             raise
-        host.left(outcome)
+        host.report_end(outcome)
         return outcome

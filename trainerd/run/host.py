@@ -40,11 +40,11 @@ class Host(Protocol):
         """The reporter of a daemon; None if each session has its own."""
         ...
 
-    def holds(self, rundir: RunDirectory) -> bool:
+    def owns(self, rundir: RunDirectory) -> bool:
         """Return whether it is this run directory."""
         ...
 
-    def held(
+    def session(
         self, rundir: RunDirectory | None, observers: Sequence[Observer], *, saves: bool
     ) -> contextlib.AbstractContextManager[Reporter | None]:
         """Hold the run directory while the block runs. If there is none, receive signals only and give None.
@@ -78,7 +78,7 @@ class Host(Protocol):
         """Return the config, read again on request; None for no change."""
         ...
 
-    def left(self, outcome: Outcome, error: BaseException | None = None) -> None:
+    def report_end(self, outcome: Outcome, error: BaseException | None = None) -> None:
         """Report how the session has ended.
 
         Args:
@@ -101,12 +101,12 @@ class ProcessHost:
         self.flag = Flag()
         self._job = job
 
-    def holds(self, rundir: RunDirectory) -> bool:
+    def owns(self, rundir: RunDirectory) -> bool:
         """Return False: the session takes the run directory itself."""
         return False
 
     @contextlib.contextmanager
-    def held(
+    def session(
         self, rundir: RunDirectory | None, observers: Sequence[Observer], *, saves: bool
     ) -> Iterator[Reporter | None]:
         """Take the signals and the run directory.
@@ -139,13 +139,13 @@ class ProcessHost:
 
     def guarded(self, run: Run, *, is_driven: bool) -> contextlib.AbstractContextManager[None]:
         """Guard trainerd's own loop. A program with a loop of its own decides itself when it ends."""
-        return guarded(run, self.flag, self.left, self._fail) if is_driven else contextlib.nullcontext()
+        return guarded(run, self.flag, self.report_end, self._fail) if is_driven else contextlib.nullcontext()
 
     def reload(self) -> Config | None:
         """Return None, for no change: there is no file to read."""
         return None
 
-    def left(self, outcome: Outcome, error: BaseException | None = None) -> None:
+    def report_end(self, outcome: Outcome, error: BaseException | None = None) -> None:
         """Write the last state of this run."""
         reporter = self._reporter
         if outcome.phase is Phase.PAUSED:
@@ -159,7 +159,7 @@ class ProcessHost:
     def _fail(self, error: BaseException) -> None:
         """Report why the process is ended while its loop is stuck."""
         log.error("%s", error, extra={"event": "failed"})
-        self.left(LOOP_ENDED, error)
+        self.report_end(LOOP_ENDED, error)
 
 
 @contextlib.contextmanager
@@ -223,7 +223,7 @@ def hosting(host: Host) -> Iterator[None]:
 def host_of(rundir: RunDirectory | None) -> Host:
     """Return the host of a session: the daemon, if it holds this run directory, and else the program itself."""
     for host in _hosts:
-        if rundir is not None and host.holds(rundir):
+        if rundir is not None and host.owns(rundir):
             return host
     return ProcessHost()
 

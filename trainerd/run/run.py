@@ -336,7 +336,7 @@ class Run:
                 saving.answers.give(ids, saving.saved_step, None)
             else:
                 saving.finish(held, "pause", ids=ids, unfinished=held.about.unfinished)
-        self._reporter.hold(step=saving.saved_step)
+        self._reporter.set(step=saving.saved_step)
         return outcome.abandoned(held.what, held.step, held.patience)
 
     def apply(self, config: Config) -> None:
@@ -437,7 +437,7 @@ class Run:
         }
         for service in self._services:
             service.reschedule(schedules.get(service.name, service.schedule))
-        self._reporter.hold(save_model_secs=self._save_secs() or None)
+        self._reporter.set(save_model_secs=self._save_secs() or None)
         self.recorder.reconfigure(config.summary.metrics_steps)
 
     def _save_secs(self) -> float:

@@ -52,7 +52,7 @@ class Claim:
 
     def __init__(
         self,
-        held: lock.Held,
+        held: lock.Lock,
         rundir: RunDirectory,
         job: str,
         *,
@@ -109,9 +109,9 @@ class Claim:
             run_events.flush(self._rundir)  # no later look writes it
         self._is_over = kind is not None
 
-    def look(self) -> None:
+    def flush(self) -> None:
         """Check whether the run directory is there, and write the parts of the state that wait to be written."""
-        self._place.look()
+        self._place.check()
         self._state_file.flush()
         run_events.flush(self._rundir, patience=0.0)
 
@@ -143,9 +143,9 @@ def claimed(
       StorageError: it cannot be written.
     """
     rundir.create()
-    with lock.hold(rundir) as held, undone_in_children(held.close):
+    with lock.acquire(rundir) as held, undone_in_children(held.close):
         check()
         claim = Claim(held, rundir, job, observers=observers)
         claim.log_void_pause()
-        with called_every(FLUSH_SECS, claim.look, name="state"):
+        with called_every(FLUSH_SECS, claim.flush, name="state"):
             yield claim.reporter

@@ -26,7 +26,7 @@ class LogdirWatcher:
         self._reporter = reporter
         self._is_gone = False
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Look once."""
         is_there = lock.is_there(self._rundir)
         if self._is_gone == is_there:

@@ -40,7 +40,7 @@ class Holder:
         return is_process(self.pid, self.uptime_at_start)
 
 
-class Held:
+class Lock:
     """A lock that this process holds, until it is closed.
 
     Args:
@@ -143,7 +143,7 @@ class Held:
         self._file.close()
 
 
-_held: dict[Path, Held] = {}  # by this process
+_held: dict[Path, Lock] = {}  # by this process
 _settling = threading.Lock()
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -155,7 +155,7 @@ def _open_lock(path: Path) -> int:
 
 
 @contextlib.contextmanager
-def hold(rundir: RunDirectory) -> Iterator[Held]:
+def acquire(rundir: RunDirectory) -> Iterator[Lock]:
     """Hold the lock of a run directory while the block runs. A child process that inherits the file holds it too.
 
     Raises:
@@ -166,7 +166,7 @@ def hold(rundir: RunDirectory) -> Iterator[Held]:
         raise InUseError(_in_use(rundir, os.getpid()))
     with storage(f"make {rundir.lock}"):
         descriptor = _open_lock(rundir.lock)
-    held = Held(rundir.lock, FileIO(descriptor, "r+"))
+    held = Lock(rundir.lock, FileIO(descriptor, "r+"))
     with contextlib.closing(held):
         with storage(f"lock {rundir.lock}"):
             try:
@@ -186,7 +186,7 @@ def is_there(rundir: RunDirectory) -> bool:
 
     One that was made again, or emptied, is taken.
     """
-    held = _held_of(rundir)
+    held = _lock_of(rundir)
     if held is None:
         return True
     with _settling:
@@ -197,19 +197,19 @@ def is_there(rundir: RunDirectory) -> bool:
 
 def moved_to(rundir: RunDirectory) -> Path | None:
     """Return the path to which somebody has moved the run directory of this process; None if it was not moved."""
-    held = _held_of(rundir)
+    held = _lock_of(rundir)
     found = held.find_folder() if held is not None else None
     return found if found not in (None, rundir.path) else None
 
 
-def _held_of(rundir: RunDirectory) -> Held | None:
+def _lock_of(rundir: RunDirectory) -> Lock | None:
     held = _held.get(rundir.lock)
     return held if held is not None and held.is_open else None
 
 
 def was_removed(rundir: RunDirectory) -> bool:
     """Return whether this process holds a lock whose file is missing, or was replaced by another."""
-    held = _held_of(rundir)
+    held = _lock_of(rundir)
     return held is not None and held.was_removed()
 
 
@@ -218,7 +218,7 @@ def is_in_place(rundir: RunDirectory) -> bool:
 
     It may if nobody has moved the folder, and no other process has named itself in the lock there since.
     """
-    held = _held_of(rundir)
+    held = _lock_of(rundir)
     return held is None or (held.is_named() and moved_to(rundir) is None)
 
 

@@ -72,7 +72,7 @@ class Reporter:
             return spent.after_training(before.step, max(before.step, self.state.step), took)
         return spent.after(_SPENT.get(before.phase, Spent.STARTING), took)
 
-    def hold(self, **changes: Any) -> None:
+    def set(self, **changes: Any) -> None:
         """Change fields of the state; the next update shows them."""
         with self._lock:
             self.state = replace(self.state, **changes)

@@ -94,7 +94,7 @@ class RunReader:
         self._state: Cached[State | None] = Cached()
         self._holder: Cached[Holder | None] = Cached()
 
-    def look(self) -> ListedRun:
+    def read(self) -> ListedRun:
         """Read the present state of the run."""
         rundir, state, is_here, unread = self.rundir, None, False, ""
         unit = _unit_of(rundir.path)
@@ -121,7 +121,7 @@ def all_runs() -> list[ListedRun]:
       StorageError: what is known of them cannot be read.
     """
     names = registry.names(all_paths())
-    found = (RunReader(name, path, searches=True).look() for path, name in names.items())
+    found = (RunReader(name, path, searches=True).read() for path, name in names.items())
     return sorted(found, key=lambda run: run.name)
 
 

@@ -33,7 +33,7 @@ class EventReader:
         self._rundir = rundir
         self._inode = self._offset = 0
 
-    def look(self) -> None:
+    def read(self) -> None:
         """Read the new events; all from the beginning if the file is another one, since it was shortened.
 
         Raises:

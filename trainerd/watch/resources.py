@@ -30,7 +30,7 @@ class Disks:
         self._hours, self._free, self._disk = hours, free, disk
         self._trends: dict[int, Trend] = {}
 
-    def look(self, folders: Mapping[str, Path], timer: float, now: float) -> list[Notice]:
+    def check(self, folders: Mapping[str, Path], timer: float, now: float) -> list[Notice]:
         """Look once; every `SAMPLE_SECS`.
 
         Args:
@@ -71,7 +71,7 @@ class Memory:
         self._hours, self._available = hours, available
         self._trends: dict[tuple[str, float], Trend] = {}  # of each process
 
-    def look(self, states: Mapping[str, State], timer: float, now: float) -> list[Notice]:
+    def check(self, states: Mapping[str, State], timer: float, now: float) -> list[Notice]:
         """Look once; every `SAMPLE_SECS`.
 
         Args:

@@ -86,12 +86,12 @@ class WatchedRun:
         self._follower: tuple[str, CurveFollower] | None = None
         self.known = RunDetail(_LOSS, Curve(), False, (), 0, ())
 
-    def look(self) -> RunView:
+    def read(self) -> RunView:
         """Read the present state of the run."""
-        run = self._reader.look()
+        run = self._reader.read()
         unread = run.unread
         try:
-            self._events.look()
+            self._events.read()
         except TrainerdError as error:
             unread = unread or str(error)
         self._metrics = run.state.metrics if run.state is not None else {}
@@ -108,7 +108,7 @@ class WatchedRun:
         tag = _LOSS if _LOSS in self._metrics else next(iter(self._metrics), _LOSS)
         if self._follower is None or self._follower[0] != tag:
             self._follower = (tag, CurveFollower(self.rundir, tag))
-        curve = self._follower[1].look()
+        curve = self._follower[1].read()
         stamps = _stamps_of_checkpoints(self.rundir)
         count, entries = self._entries.get(stamps, lambda: _newest(present_line(self.rundir)))
         marks = (stamps, stamp_of(self.rundir.events), list(curve.begins), len(curve.evaluated))
@@ -153,7 +153,7 @@ class Runs:
         self._lock = threading.Lock()
         self._reads = threading.Lock()  # a detail; it may take long, and keeps no look waiting
 
-    def look(self) -> list[RunView]:
+    def read(self) -> list[RunView]:
         """Read the present state of all runs, and return them by name.
 
         Raises:
@@ -162,7 +162,7 @@ class Runs:
         with self._lock:
             if self._timer() >= self._listed_at + _LISTED_SECS:
                 self._list()
-            self._seen = [reader.look() for reader in self._readers.values()]
+            self._seen = [reader.read() for reader in self._readers.values()]
             self._looked_at = self._timer()
             return self._seen
 
@@ -170,9 +170,9 @@ class Runs:
         """Return the result of the last look if that was within two seconds; else look.
 
         Raises:
-          StorageError: see `look`.
+          StorageError: see `read`.
         """
-        return self._seen if self._timer() - self._looked_at < _FRESH_SECS else self.look()
+        return self._seen if self._timer() - self._looked_at < _FRESH_SECS else self.read()
 
     def detail(self, name: str) -> RunDetail | None:
         """Return the curve and the checkpoints of one run of the last look; None if there is none of this name.

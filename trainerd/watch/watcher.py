@@ -69,20 +69,20 @@ class Watcher:
         """Return whether it has looked and noted all lately. Any thread may ask."""
         return self._timer() - self._well_at < _WELL_SECS
 
-    def look(self) -> float:
+    def check(self) -> float:
         """Look once. What cannot be noted now, since the disk is full, is sent later.
 
         Returns:
           The seconds until the next look.
         """
         try:
-            runs = self._runs.look()
+            runs = self._runs.read()
             self._followed = {seen.rundir.path: self._follow(seen.rundir.path) for seen in runs}
             for seen in runs:
                 self._look_at(seen)
             self._sample(runs)
             self._sum_up(runs)
-            self._senders.look()
+            self._senders.check()
         except StorageError as error:
             if str(error) != self._trouble:
                 log.error("%s", error, extra={"event": "watch-failed"})
@@ -132,9 +132,9 @@ class Watcher:
         states = {seen.name: seen.state for seen in running if seen.state is not None}
         found: list[Notice] = []
         if self._config.disk_hours:
-            found += self._disks.look({seen.name: seen.rundir.path for seen in running}, timer, now)
+            found += self._disks.check({seen.name: seen.rundir.path for seen in running}, timer, now)
         if self._config.memory_hours:
-            found += self._memory.look(states, timer, now)
+            found += self._memory.check(states, timer, now)
         for notice in self._wanted(found):
             self._announce([notice])
 

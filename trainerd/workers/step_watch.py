@@ -55,7 +55,7 @@ class StepWatch:
         finally:
             self._is_running = False
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """Check once. Returns whether the step under way takes too long."""
         now = self._timer()
         at = self._step() if self._is_running else -1
@@ -67,7 +67,7 @@ class StepWatch:
     def _watch(self) -> None:
         pause = threading.Event()
         while not pause.wait(min(_LONGEST_SECS, self._seconds / _LOOKS)):
-            if self.look():
+            if self.check():
                 self._stalled(
                     PeerLostError(
                         f"the workers did not come together in step {self._at + 1} for {self._seconds:g} s "

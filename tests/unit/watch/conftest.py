@@ -42,7 +42,7 @@ def runs(tmp_path: Path) -> Runs:
 def trained(make_run: MakeRun) -> Iterator[RunDirectory]:
     """A run that this process trains."""
     rundir = make_run("trained", Phase.TRAINING, step=7, max_steps=10, metrics={"loss": 0.5}, steps_per_sec=2.0)
-    with lock.hold(rundir) as holding:
+    with lock.acquire(rundir) as holding:
         holding.name_holder(os.getpid())
         yield rundir
 

@@ -21,7 +21,7 @@ def rundir(make_run: MakeRun) -> RunDirectory:
 
 
 def steps(reader: EventReader) -> Sequence[int | None]:
-    reader.look()
+    reader.read()
     return [event.step for event in reader.events]
 
 
@@ -76,7 +76,7 @@ def test_it_has_what_the_file_has_and_counts_each_event_once(
                 patch.setattr(run_events, "LIMIT_BYTES", 0)
                 add(rundir, EventKind.FINISH, step=number, at=float(number))
             assert len(run_events.read(rundir)) <= max(1, (number + 2) // 2)
-        reader.look()
+        reader.read()
         assert list(reader.events) == run_events.read(rundir)
     assert reader.counts["pause"] == acts.count(EventKind.PAUSE)
     assert reader.counts["evaluation"] == acts.count(EventKind.EVALUATION)

@@ -24,7 +24,7 @@ Samples = dict[tuple[str, str], float]
 
 def scraped(runs: Runs | Sequence[RunView], now: float = 1000.0) -> Samples:
     """What a scrape gives: each sample by its name and its labels, of which none is there twice."""
-    look = runs.look if isinstance(runs, Runs) else lambda: runs
+    look = runs.read if isinstance(runs, Runs) else lambda: runs
     text = generate_latest(registry(look, lambda: now)).decode()  # type: ignore[no-untyped-call]
     found: Samples = {}
     for family in parsed(text):  # type: ignore[no-untyped-call]

@@ -24,7 +24,7 @@ def told_of_disk(free: Callable[[float], float], hours: float = 24.0, minutes: i
     disks = Disks(hours, lambda path: int(free(now)), lambda path: 7)
     found = []
     for _ in range(minutes):
-        found += disks.look({"a": Path("/runs/a"), "b": Path("/runs/b")}, now, 1e9 + now)
+        found += disks.check({"a": Path("/runs/a"), "b": Path("/runs/b")}, now, 1e9 + now)
         now += SAMPLE_SECS
     return found
 
@@ -54,8 +54,8 @@ def test_a_run_whose_folder_is_gone_disturbs_nothing() -> None:
     def disk(path: Path) -> int:
         raise FileNotFoundError(path)
 
-    assert Disks(24.0, lambda path: 1, disk).look({"a": Path("/gone")}, 0.0, 0.0) == []
-    assert Disks(24.0, disk, lambda path: 1).look({"a": Path("/gone")}, 0.0, 0.0) == []
+    assert Disks(24.0, lambda path: 1, disk).check({"a": Path("/gone")}, 0.0, 0.0) == []
+    assert Disks(24.0, disk, lambda path: 1).check({"a": Path("/gone")}, 0.0, 0.0) == []
 
 
 def told_of_memory(used: Callable[[float], float], minutes: int = 300) -> list[Notice]:
@@ -63,7 +63,7 @@ def told_of_memory(used: Callable[[float], float], minutes: int = 300) -> list[N
     for minute in range(minutes):
         now = minute * SAMPLE_SECS
         state = State(Phase.TRAINING, create_time=3.0, memory_bytes=int(used(now)))
-        found += memory.look({"a": state}, now, now)
+        found += memory.check({"a": state}, now, now)
     return found
 
 

@@ -72,17 +72,17 @@ def test_a_file_is_read_again_only_when_it_has_changed(
     monkeypatch.setattr("trainerd.rundir.state.read_regular", noting)
     monkeypatch.setattr("trainerd.watch.event_reader.open_to_read", opening)
     for _ in range(3):
-        runs.look()
+        runs.read()
     assert reads == [rundir.state, rundir.events]
     State(Phase.PAUSED, step=2).write(rundir.state)
-    [run] = runs.look()
+    [run] = runs.read()
     assert run.state is not None and run.state.step == 2 and reads[2:] == [rundir.state]
 
 
 def test_the_page_takes_what_the_watcher_has_just_seen(make_run: MakeRun) -> None:
     rundir, now = make_run(step=1), [0.0]
     runs = Runs(lambda: [rundir.path], timer=lambda: now[0])
-    runs.look()
+    runs.read()
     State(Phase.PAUSED, step=2).write(rundir.state)
     steps = []
     for now[0] in (1.5, 2.5):
@@ -95,18 +95,18 @@ def test_a_run_of_another_machine_runs_while_it_writes_its_state(make_run: MakeR
     rundir, found = make_run(), []
     for phase, age in ((Phase.TRAINING, 60), (Phase.TRAINING, 4000), (Phase.PAUSED, 60)):
         State(phase, 1, host="another", at=time.time() - age).write(rundir.state)
-        [run] = runs.look()
+        [run] = runs.read()
         assert run.state is not None
         found.append((run.is_running, run.state.phase_now(run.is_running)))
     assert found == [(True, "training"), (False, "killed"), (False, "paused")]
 
 
 def test_a_run_runs_while_its_process_is_there(trained: RunDirectory, runs: Runs) -> None:
-    assert [run.is_running for run in runs.look()] == [True]
+    assert [run.is_running for run in runs.read()] == [True]
     trained.lock.write_text(trained.lock.read_text().replace(str(os.getpid()), "1"))
-    assert [run.is_running for run in runs.look()] == [False]
+    assert [run.is_running for run in runs.read()] == [False]
     trained.lock.write_text("[" * 100_000)
-    assert [run.is_running for run in runs.look()] == [False]
+    assert [run.is_running for run in runs.read()] == [False]
 
 
 def test_counts_of_events_never_fall(make_run: MakeRun, runs: Runs) -> None:
@@ -114,11 +114,11 @@ def test_counts_of_events_never_fall(make_run: MakeRun, runs: Runs) -> None:
     for _ in range(2):
         run_events.add(rundir, run_events.EventKind.START, at=1.0)
     run_events.add(rundir, run_events.EventKind.KILL, at=3.0)
-    assert runs.look()[0].event_counts == {"start": 2, "killed": 1}
+    assert runs.read()[0].event_counts == {"start": 2, "killed": 1}
     lines = rundir.events.read_bytes().splitlines()
     rundir.events.write_bytes(lines[-1])  # its older half was dropped
     run_events.add(rundir, run_events.EventKind.START, at=2.0)
-    [run] = runs.look()
+    [run] = runs.read()
     assert run.event_counts == {"start": 3, "killed": 1} and len(run.events) == 2
 
 
@@ -127,7 +127,7 @@ def test_a_run_that_cannot_be_read_says_so_and_the_others_are_there(make_run: Ma
     planted.state.rename(planted.path / "elsewhere")
     planted.state.symlink_to(planted.path / "elsewhere")
     make_run("sound", step=3)
-    first, second = runs.look()
+    first, second = runs.read()
     assert first.state is None and "symbolic link" in first.unread
     assert second.state is not None and not second.unread
 
@@ -135,9 +135,9 @@ def test_a_run_that_cannot_be_read_says_so_and_the_others_are_there(make_run: Ma
 def test_runs_come_and_go(make_run: MakeRun, runs: Runs) -> None:
     first = make_run("one")
     make_run("two")
-    assert [run.name for run in runs.look()] == ["one", "two"]
+    assert [run.name for run in runs.read()] == ["one", "two"]
     first.path.rename(first.path.with_name("three"))
-    assert [run.name for run in runs.look()] == ["three", "two"] and runs.detail("one") is None
+    assert [run.name for run in runs.read()] == ["three", "two"] and runs.detail("one") is None
 
 
 @given(
@@ -161,17 +161,17 @@ def test_what_is_followed_is_what_is_read_at_once(
         places = sorted({0, *(cut for cut in cuts if cut < len(content)), len(content)})
         for begin, end in itertools.pairwise(places):
             append(rundir, content[begin:end], name)
-            follower.look()
+            follower.read()
         while not follower.is_complete:
-            follower.look()
-    assert follower.look() == read_curve(rundir, "loss")
+            follower.read()
+    assert follower.read() == read_curve(rundir, "loss")
 
 
 def test_a_curve_takes_a_bounded_number_of_points_at_regular_distances(rundir: RunDirectory) -> None:
     follower = CurveFollower(rundir, "loss", most=100)
     for first in range(0, 10_000, 1000):
         append(rundir, b"".join(point(step, float(step)) for step in range(first, first + 1000)))
-        curve = follower.look()
+        curve = follower.read()
         assert len(curve.steps) < 200 and curve.values == list(map(float, curve.steps))
     assert {after - before for before, after in itertools.pairwise(curve.steps)} == {64}
     assert curve.steps[0] == 0 and curve.steps[-1] > 9900
@@ -180,20 +180,20 @@ def test_a_curve_takes_a_bounded_number_of_points_at_regular_distances(rundir: R
 def test_a_curve_is_read_again_when_the_run_went_back_or_a_file_has_changed(rundir: RunDirectory) -> None:
     append(rundir, start(0, at=1.0) + point(10, 1.0, at=1.0) + point(20, 2.0, at=1.0))
     follower = CurveFollower(rundir, "loss")
-    assert follower.look().steps == [10, 20]
+    assert follower.read().steps == [10, 20]
     Line(1, began_at=10, ended_at=20, at=5.0, target=10).write(rundir)
     append(rundir, start(10, at=6.0) + point(15, 3.0, at=6.0), "2")
-    assert follower.look().steps == [10, 15]
+    assert follower.read().steps == [10, 15]
     file = rundir.path / "events.out.tfevents.2"
     file.write_bytes(point(12, 3.0))
-    assert follower.look().steps == [10, 12]
+    assert follower.read().steps == [10, 12]
     file.unlink()
-    assert follower.look() == read_curve(rundir, "loss")
+    assert follower.read() == read_curve(rundir, "loss")
 
 
 def test_pictures_are_passed_over(rundir: RunDirectory) -> None:
     append(rundir, point(1, 1.0) + point(2, 2.0, padding=1 << 20) + point(3, 3.0))
-    assert CurveFollower(rundir, "loss").look().steps == [1, 3]
+    assert CurveFollower(rundir, "loss").read().steps == [1, 3]
 
 
 def test_a_detail_has_checkpoints_and_what_happened(make_run: MakeRun, runs: Runs) -> None:
@@ -201,7 +201,7 @@ def test_a_detail_has_checkpoints_and_what_happened(make_run: MakeRun, runs: Run
     write(rundir, 20)
     run_events.add(rundir, run_events.EventKind.KILL, "it ended", step=25)
     append(rundir, record(Event(step=20, summary=Summary(value=[Summary.Value(tag="mse", simple_value=2.0)]))))
-    runs.look()
+    runs.read()
     detail = runs.detail("one")
     assert detail is not None and detail.tag == "mse" and detail.curve.steps == [20] and detail.is_complete
     assert [entry.step for entry in detail.checkpoints] == [20]
@@ -221,11 +221,11 @@ def test_a_detail_that_takes_long_keeps_no_look_and_no_other_detail_waiting(
     make_run: MakeRun, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(make_run(metrics={"loss": 1.0}), 20)
-    runs.look()
+    runs.read()
     found: list[RunDetail | None] = []
 
     def take_long(rundir: RunDirectory) -> list[TimelineEntry]:
-        looking = threading.Thread(target=runs.look, daemon=True)
+        looking = threading.Thread(target=runs.read, daemon=True)
         looking.start()
         looking.join(10)
         assert not looking.is_alive()
@@ -245,7 +245,7 @@ def test_the_watcher_reads_curves_without_tensorflow(rundir: RunDirectory) -> No
         "import sys, pathlib, trainerd.watch.page.server\n"
         "from trainerd.watch.run_reader import Runs\n"
         "runs = Runs(lambda: [pathlib.Path(sys.argv[1])])\n"
-        "assert runs.detail(runs.look()[0].name).curve.steps == [1]\n"
+        "assert runs.detail(runs.read()[0].name).curve.steps == [1]\n"
         "bad = [m for m in ('tensorflow', 'keras', 'numpy') if m in sys.modules]\n"
         "assert not bad, bad\n"
     )

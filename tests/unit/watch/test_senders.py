@@ -52,17 +52,17 @@ def test_a_service_that_is_down_for_a_day_is_tried_each_minute_and_loses_nothing
     with caplog.at_level(logging.WARNING):
         for second in range(0, 86400, 30):
             clock.now = float(second)
-            sending.look()
+            sending.check()
     assert 86400 / MOST_RETRY_SECS / 2 < len(started) < 86400 / MOST_RETRY_SECS * 1.2
     assert notes.waiting() == {identity(URL): 5} and "SoVerySecret" not in caplog.text
     assert "channel 1 (json) will be retried" in caplog.text and ": the notification failed: 503" in caplog.text
     works = True
     for _ in range(3):
         clock.now += MOST_RETRY_SECS
-        sending.look()
+        sending.check()
     assert notes.waiting() == {}
     tried = len(started)
-    sending.look()
+    sending.check()
     assert len(started) == tried
 
 
@@ -79,8 +79,8 @@ def test_a_sender_that_cannot_be_started_is_tried_again_later(
 
     monkeypatch.setattr(senders, "start", start)
     sending = Senders(tmp_path / "watch.toml", [URL], notes, timer=clock)
-    sending.look()
+    sending.check()
     assert "cannot be started" in caplog.text and notes.waiting()
     clock.now = MOST_RETRY_SECS
-    sending.look()
+    sending.check()
     assert not notes.waiting()

@@ -33,7 +33,7 @@ class Quiet(Senders):
     def __init__(self, *names: str) -> None:
         self.names = list(names)
 
-    def look(self) -> None:
+    def check(self) -> None:
         pass
 
 
@@ -75,7 +75,7 @@ class World:
     def look(self, times: int = 1, secs: float = 2.0) -> None:
         """Look so many times, so many seconds apart."""
         for _ in range(times):
-            self.watcher.look()
+            self.watcher.check()
             self.now += secs
             self.timer += secs
 
@@ -206,7 +206,7 @@ def test_a_kill_is_reported_once_though_the_next_start_notes_it_too(world: World
 
 def test_a_process_that_seems_to_have_gone_is_looked_at_again_soon(world: World) -> None:
     State(Phase.TRAINING, step=9, at=world.now).write(world.run("a").state)
-    waits = [world.watcher.look() for _ in range(3)]
+    waits = [world.watcher.check() for _ in range(3)]
     assert waits[0] < waits[1] == waits[2]
 
 

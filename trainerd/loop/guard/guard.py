@@ -100,7 +100,7 @@ class LoopGuard:
             with self._lock:
                 self._held = None
 
-    def look(self) -> bool:
+    def serve(self) -> bool:
         """Serve the requests that can be served. Returns whether another one waits."""
         with self._lock:
             held = self._held
@@ -139,7 +139,7 @@ class LoopGuard:
         while not self._closed.is_set():
             try:
                 self._flag.wait_for(_SERVED, IDLE_SECS)
-                waits = self.look()
+                waits = self.serve()
             except Exception:
                 log.exception("an error of trainerd's own, in what serves a pause")  # the loop serves it, then
                 waits = True

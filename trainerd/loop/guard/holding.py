@@ -62,7 +62,7 @@ class Holding:
             with self._guard.holding(held):
                 yield
                 if name in (EVALUATION, SUMMARIES) and (taken := held.held) is not None:
-                    self._check.look(name, taken, self._session, self._timer() - taken_at, taken_at - begun)
+                    self._check.compare(name, taken, self._session, self._timer() - taken_at, taken_at - begun)
         finally:
             held.drop()
 

@@ -30,7 +30,7 @@ class StateCheck:
         self._reported = set[str]()
         self._secs: dict[str, float] = {}  # that the last check took
 
-    def look(self, what: str, before: Snapshot, session: Model, took: float, cost: float) -> None:
+    def compare(self, what: str, before: Snapshot, session: Model, took: float, cost: float) -> None:
         """Check the state, if that costs little. If a change is an error, check it the first time in any case.
 
         Args:

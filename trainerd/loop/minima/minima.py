@@ -90,7 +90,7 @@ class Minima:
             self.valleys = self.valleys.seen(losses, self._config.minima_smoothing_steps)
             self._is_new = True
 
-    def look(
+    def consider(
         self,
         model: Savable,
         about: About,

@@ -55,7 +55,7 @@ class BaseEstimator(ABC):
     # ------------------------------------------------------------------ what differs between kinds of models
 
     @abstractmethod
-    def _new_training(self, input_fn: Any, extras: Extras, *, begins_anew: bool) -> Training:
+    def _new_training(self, input_fn: Any, extras: Extras, *, restarts_input: bool) -> Training:
         """Return a training that is not open yet."""
 
     @abstractmethod
@@ -163,8 +163,8 @@ class BaseEstimator(ABC):
         training = self._begun(input_fn, _extras(hooks, saving_listeners), max_steps)
         if training is not None:
             last = training.step + steps if steps is not None else max_steps or math.inf
-            goes_on = training.run(last)
-            if goes_on and self._keeps_training:
+            continues = training.run(last)
+            if continues and self._keeps_training:
                 training.save()
             else:
                 self._end_training()
@@ -180,7 +180,7 @@ class BaseEstimator(ABC):
                 tf1.logging.info("Skipping training since max_steps has already saved.")
                 return None
             is_another = self._trained_on is not None and self._trained_on is not input_fn
-            self._training = training = self._new_training(input_fn, extras, begins_anew=is_another)
+            self._training = training = self._new_training(input_fn, extras, restarts_input=is_another)
             self._trained_on = input_fn
             try:
                 training.open()
@@ -206,7 +206,7 @@ class BaseEstimator(ABC):
 
         While an evaluation runs beside it, this is a boundary of the training: a requested checkpoint is made.
         """
-        return self._training is not None and self._training.look()
+        return self._training is not None and self._training.serve()
 
     # ------------------------------------------------------------------ evaluation and prediction
 

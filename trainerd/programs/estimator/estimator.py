@@ -73,8 +73,8 @@ class Estimator(BaseEstimator):
 
         return public_model_fn
 
-    def _new_training(self, input_fn: Any, extras: Extras, *, begins_anew: bool) -> GraphTraining:
-        return GraphTraining(self._blueprint, input_fn, extras, begins_anew=begins_anew)
+    def _new_training(self, input_fn: Any, extras: Extras, *, restarts_input: bool) -> GraphTraining:
+        return GraphTraining(self._blueprint, input_fn, extras, restarts_input=restarts_input)
 
     def _measured(self, input_fn: Any, steps: int | None, hooks: Sequence[Any], path: str | None) -> dict[str, Any]:
         graph = self._graphs.of(self._blueprint, input_fn, hooks=bool(hooks), is_new=path is None)

@@ -45,7 +45,7 @@ class Training(ABC):
       config: the settings of the estimator.
       input_fn: the input, which is read from its beginning to its end, also over pauses.
       extras: hooks and listeners.
-      begins_anew: whether the input begins at its beginning, and not where the last checkpoint was.
+      restarts_input: whether the input begins at its beginning, and not where the last checkpoint was.
 
     Raises:
       ValueError: there are listeners, and no checkpoints on a schedule.
@@ -53,7 +53,7 @@ class Training(ABC):
 
     session: Lifecycle
 
-    def __init__(self, config: RunConfig, input_fn: Any, extras: Extras, *, begins_anew: bool = False) -> None:
+    def __init__(self, config: RunConfig, input_fn: Any, extras: Extras, *, restarts_input: bool = False) -> None:
         if extras.listeners and not (config.save_checkpoints_secs or config.save_checkpoints_steps):
             raise ValueError(
                 "There should be a CheckpointSaverHook to use saving_listeners. Please set one of the "
@@ -63,7 +63,7 @@ class Training(ABC):
         self.is_open = False
         self.loss: float | None = None
         self._done = 0
-        self._config, self._input_fn, self._extras, self._begins_anew = config, input_fn, extras, begins_anew
+        self._config, self._input_fn, self._extras, self._restarts_input = config, input_fn, extras, restarts_input
         self._log = LossLog(config.log_step_count_steps)
 
     def open(self) -> None:
@@ -131,7 +131,7 @@ class Training(ABC):
         """Make a checkpoint of this step, and wait until it is on disk."""
         self.session.save_now("schedule")
 
-    def look(self) -> bool:
+    def serve(self) -> bool:
         """Check the flag, between two steps. Returns whether a pause was requested."""
         if not self.is_open:
             return False

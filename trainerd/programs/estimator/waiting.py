@@ -29,7 +29,7 @@ class Waiting:
         """Return whether a pause was requested."""
         return self._flag.wants(Request.PAUSE)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Raise Paused if a pause was requested."""
         if self.is_paused():
             raise Paused
@@ -42,6 +42,6 @@ class Waiting:
         """
         end = time.monotonic() + secs
         while (left := end - time.monotonic()) > 0:
-            self.look()
+            self.check()
             time.sleep(min(left, _LOOK_SECS))
-        self.look()
+        self.check()

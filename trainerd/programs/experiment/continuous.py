@@ -67,7 +67,7 @@ class ContinuousEvaluation:
         self._again = again
         self._model_dir = model_dir
         self._pace = pace
-        self._goes_on = as_predicate(predicate)
+        self._continues = as_predicate(predicate)
         self._warned_at = -math.inf
         self._newest: str | None = None  # what was evaluated last
 
@@ -81,7 +81,7 @@ class ContinuousEvaluation:
             log.info("the first evaluation begins in %.0f s (delay_secs)", self._pace.delay_secs)
             waiting.sleep(self._pace.delay_secs)
         metrics: Any = None
-        while self._goes_on(metrics, self._newest):
+        while self._continues(metrics, self._newest):
             if has_ended(metrics, self._pace.train_steps):
                 tf1.logging.info(
                     "Exiting continuous eval, global_step=%s >= train_step=%s",

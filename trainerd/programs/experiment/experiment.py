@@ -340,7 +340,7 @@ class Experiment(Scheduled):
             return metrics, self._maybe_export(metrics)
         with self._waiting.listening():
             last = once(newest, exports=True)
-            self._waiting.look()
+            self._waiting.check()
         return last.metrics, last.exports
 
     def _evaluating(self, once: OncePerCheckpoint) -> tuple[list[Any], list[Any]]:
@@ -385,12 +385,12 @@ class Experiment(Scheduled):
         Raises:
           ValueError: the predicate is no function.
         """
-        goes_on = as_predicate(continuous_eval_predicate_fn)
+        continues = as_predicate(continuous_eval_predicate_fn)
         once = self._once("one_pass", self._eval_input_fn)
         metrics, exports, newest = None, None, None
         self._keep_open(True)
         try:
-            while goes_on(metrics, newest):
+            while continues(metrics, newest):
                 if has_ended(metrics, self._train_steps):
                     tf1.logging.info("Stop training model as max steps reached")
                     break
@@ -408,7 +408,7 @@ class Experiment(Scheduled):
                 tf1.logging.info("Evaluating model now.")
                 with self._waiting.listening():
                     metrics, exports = self._evaluated_and_exported(newest, once)
-                    self._waiting.look()
+                    self._waiting.check()
         finally:
             self._keep_open(False)
         return metrics, exports

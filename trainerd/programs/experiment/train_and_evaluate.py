@@ -122,7 +122,7 @@ class TrainAndEvaluate(Scheduled):
         waiting = Waiting()
         with waiting.listening():
             last = self._once(newest)
-            waiting.look()
+            waiting.check()
         return last.metrics, last.exports
 
     def run_chief(self) -> None:

@@ -221,7 +221,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         """Return whether the loop should end."""
         if self._session is None:
             return True
-        self._attached.look()
+        self._attached.serve()
         self._has_reported_end = self._is_over()
         return self._has_reported_end
 

@@ -115,7 +115,7 @@ class MonitoredStepSession(Lifecycle):
         """Return whether the loop should end."""
         if self._has_ended:
             return True
-        self._attached.look()
+        self._attached.serve()
         self._has_reported_end = self._is_over()
         return self._has_reported_end
 

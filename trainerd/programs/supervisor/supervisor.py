@@ -414,7 +414,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
 
     def should_stop(self) -> bool:
         """Return whether the loop should end: it was asked to, a service failed, or the run is to be paused."""
-        self._attached.look()
+        self._attached.serve()
         return bool(self._coord.should_stop())
 
     def stop_on_exception(self) -> Any:

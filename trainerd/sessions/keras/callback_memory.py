@@ -156,7 +156,7 @@ class Forgotten:
         self._model = model
         self._warned = set[tuple[int, str]]()
 
-    def look(self, callback: Any) -> None:
+    def note_changes(self, callback: Any) -> None:
         """Warn of what a callback keeps, as far as that is known before the first step."""
         if not isinstance(callback, keras.callbacks.Callback):
             return
@@ -164,7 +164,7 @@ class Forgotten:
 
     def look_at_unlisted(self, callback: Any) -> None:
         """Warn of a callback that is given to `fit` alone, if it remembers something."""
-        self.look(callback)
+        self.note_changes(callback)
         if _remembers(callback) and (id(callback), "") not in self._warned:
             self._warned.add((id(callback), ""))
             log.warning(

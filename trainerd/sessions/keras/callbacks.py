@@ -104,13 +104,13 @@ class Callbacks:
         self._look()
         self.warn_of_forgotten()
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Put each back to how it was made, since the run goes back while it trains. Files are closed."""
         self.pause()
         self.go_back(self._as_made)
         self._known = [set() for _ in self._own]
 
-    def go_on(self, epoch: int, rows: Mapping[str, int]) -> None:
+    def resume(self, epoch: int, rows: Mapping[str, int]) -> None:
         """Resume the training.
 
         Args:
@@ -129,7 +129,7 @@ class Callbacks:
     def warn_of_forgotten(self, unlisted: Sequence[Any] = ()) -> None:
         """Warn of what these callbacks keep and no checkpoint holds, and of others of a `fit` that keep anything."""
         for each in self._own:
-            self._forgotten.look(each)
+            self._forgotten.note_changes(each)
         for each in unlisted:
             if not any(each is own for own in self._own):
                 self._forgotten.look_at_unlisted(each)

@@ -155,7 +155,7 @@ class KerasJobSession(FunctionSession):
         except (KeyError, TypeError) as error:
             raise DataError(f"{prefix} does not fit the job: it is not of a KerasJob. Use another `logdir`.") from error
         if self._is_begun:
-            self._callbacks.begin_anew()
+            self._callbacks.reset()
         self._begin(progress)
         self._row, self._before, self._remembered = {}, None, None
         super().restore(prefix)
@@ -220,7 +220,7 @@ class KerasJobSession(FunctionSession):
             self._progress.rows = self._callbacks.rows()
             self._callbacks.begin()
         else:
-            self._callbacks.go_on(was.epoch, was.rows)
+            self._callbacks.resume(was.epoch, was.rows)
         self._is_begun = True
 
     @property

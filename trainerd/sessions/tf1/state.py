@@ -181,9 +181,9 @@ class GraphState:
                 except tf.errors.FailedPreconditionError:
                     continue
                 except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError):
-                    self._begin_anew(session, position.name)
+                    self._restart(session, position.name)
 
-    def _begin_anew(self, session: Any, name: str) -> None:
+    def _restart(self, session: Any, name: str) -> None:
         """Restart an input whose position is that of another dataset, such as one with other stages."""
         makers = [
             op for op in self.graph.get_operations() if op.type == "MakeIterator" and name in self.iterators_of(op)

@@ -72,7 +72,7 @@ class DeferredRestore:
         self._restored_at = runs
         self._match(runs)
 
-    def began(self, runs: int) -> None:
+    def count_from(self, runs: int) -> None:
         """Record that the program runs from this count of runs on."""
         self._restored_at = runs
 

@@ -136,7 +136,7 @@ class CheckpointModel:
         for iterator in self._tracked.iterators():
             restore_order(dataset_of(iterator), iterator)
 
-    def begin_anew(self) -> None:
+    def begin_inputs(self) -> None:
         """Begin with inputs that are not restored, since there is no checkpoint.
 
         Raises:
@@ -146,10 +146,10 @@ class CheckpointModel:
             require_saveable(iterator, _WITHOUT)
             begin_order(dataset_of(iterator))
 
-    def began(self, step: int) -> None:
+    def count_from(self, step: int) -> None:
         """Record that the program runs from this step on."""
         self.runs = step
-        self._restored.began(step)
+        self._restored.count_from(step)
 
     def warn_of_forgotten(self, graph: Any, where: str = "the checkpoint") -> None:
         """Warn of what a step changes and is not saved.

@@ -93,10 +93,10 @@ class FunctionRun(AttachedRun):
 
     def _open(self, session: Any, prefix: Path | None, step: int, *, was_finished: bool) -> None:
         if prefix is None:
-            self.model.begin_anew()
+            self.model.begin_inputs()
         else:
             self.model.restore(prefix)
-        self.model.began(step)
+        self.model.count_from(step)
 
     def _ran(self, steps: Steps) -> None:
         """Keep the metrics of these steps."""

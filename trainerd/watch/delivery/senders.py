@@ -37,7 +37,7 @@ class Senders:
         self._config, self._notes, self._timer = config, notes, timer
         self._senders = [_Sender(number, url) for number, url in enumerate(urls, 1)]
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Reap those that have ended, and start those that have something to send.
 
         Raises:

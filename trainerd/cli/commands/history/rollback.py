@@ -76,7 +76,7 @@ def _is_ours(rundir: RunDirectory) -> bool:
 
 def _finish(rundir: RunDirectory) -> RollbackTarget | None:
     """Finish a rollback that was cut short. Return where the run has gone back to."""
-    with lock.hold(rundir):
+    with lock.acquire(rundir):
         store = CheckpointStore(rundir)
         store.clean()
         left = rollback.finish(rundir, store)
@@ -90,7 +90,7 @@ def _finish(rundir: RunDirectory) -> RollbackTarget | None:
 
 def _go_back(rundir: RunDirectory, target: RollbackTarget) -> None:
     """Go back in a run directory in which nothing trains. An earlier request for a rollback is void then."""
-    with lock.hold(rundir):
+    with lock.acquire(rundir):
         store = CheckpointStore(rundir)
         store.clean()
         rollback.go_back(rundir, store, RollbackRequest(target), time.time())

@@ -89,7 +89,7 @@ def _watch(path: Path | None, found: Settings) -> None:
             stack.enter_context(_page(found.page, runs))
         notifier.send("READY=1")
         while not stop.is_set():
-            wait = watcher.look()
+            wait = watcher.check()
             notifier.send("WATCHDOG=1")
             stop.wait(wait)
         notifier.send("STOPPING=1")

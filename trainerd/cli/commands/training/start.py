@@ -35,7 +35,7 @@ def command(run: RunOptions, rank: int | None, keep_alive: bool) -> None:
         return
     rundir = RunDirectory(config.rundir)
     rundir.create()
-    with lock.hold(rundir):
+    with lock.acquire(rundir):
         # Nobody sees how the process in the background is refused.
         is_accepted = run.accept_job or request_files.is_asked(rundir.accept_job)
         run_job.require_own_job(rundir, catalogue.newest(rundir), config.entry, is_accepted=is_accepted)

@@ -85,8 +85,8 @@ class JobEstimator(BaseEstimator):
             raise ValueError("the job has no `evaluate`: trainerd.Job(..., evaluate=lambda: {'accuracy': ...}).")
         return self._job.evaluate
 
-    def _new_training(self, input_fn: Any, extras: Extras, *, begins_anew: bool) -> FunctionTraining:
-        return FunctionTraining(self._job_on(input_fn), self._config, input_fn, extras, begins_anew=begins_anew)
+    def _new_training(self, input_fn: Any, extras: Extras, *, restarts_input: bool) -> FunctionTraining:
+        return FunctionTraining(self._job_on(input_fn), self._config, input_fn, extras, restarts_input=restarts_input)
 
     def trial(self, train_input_fn: Any, eval_input_fn: Any, eval_steps: int | None) -> Job:
         """Return its training as a job, with its evaluation."""

@@ -27,21 +27,21 @@ class FunctionTraining(Training):
 
     Args:
       job: the model and its input.
-      config, input_fn, extras, begins_anew: see there.
+      config, input_fn, extras, restarts_input: see there.
     """
 
     session: MonitoredStepSession
 
     def __init__(
-        self, job: Job, config: RunConfig, input_fn: Any, extras: Extras, *, begins_anew: bool = False
+        self, job: Job, config: RunConfig, input_fn: Any, extras: Extras, *, restarts_input: bool = False
     ) -> None:
-        super().__init__(config, input_fn, extras, begins_anew=begins_anew)
+        super().__init__(config, input_fn, extras, restarts_input=restarts_input)
         self._job = job
 
     def _open(self) -> None:
         config = self._config
         # The evaluations are the schedule's, and not a service of the session.
-        model = FunctionSession(replace(self._job, evaluate=None), restores_input=not self._begins_anew)
+        model = FunctionSession(replace(self._job, evaluate=None), restores_input=not self._restarts_input)
         watching: list[Any] = []
         if LOSS in model.metrics:
             watching.append(NanTensorHook(LOSS))

@@ -23,15 +23,15 @@ class GraphTraining(Training):
 
     Args:
       blueprint: the model.
-      input_fn, extras, begins_anew: see there.
+      input_fn, extras, restarts_input: see there.
     """
 
     session: MonitoredSession
 
     def __init__(
-        self, blueprint: Blueprint, input_fn: Callable[..., Any], extras: Extras, *, begins_anew: bool = False
+        self, blueprint: Blueprint, input_fn: Callable[..., Any], extras: Extras, *, restarts_input: bool = False
     ) -> None:
-        super().__init__(blueprint.config, input_fn, extras, begins_anew=begins_anew)
+        super().__init__(blueprint.config, input_fn, extras, restarts_input=restarts_input)
         self._blueprint = blueprint
         self._graph = tf.Graph()
 
@@ -45,7 +45,7 @@ class GraphTraining(Training):
             add_saver(spec, self._config)
             self._fetches = [spec.train_op, spec.loss]
             self.session = self._session_of(spec)
-            if self._begins_anew:
+            if self._restarts_input:
                 makers = [op for op in self._graph.get_operations() if op.type == "MakeIterator"]
                 # As TensorFlow's: what the session adds to a run would move the input to its old position.
                 self.session.run_step_fn(lambda step_context: tf1.Session.run(step_context.session, makers))
