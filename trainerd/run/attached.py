@@ -110,7 +110,7 @@ class AttachedRun(ABC):
         self.loop = loop
         self.rundir = rundir
         self._model = model
-        self._keep_settings = keep
+        self._keep_settings, self._saves = keep, keep is not None
         self._step_name = step_name
         self._events = events
         self._host = host or host_of(rundir)
@@ -171,9 +171,7 @@ class AttachedRun(ABC):
         self._session_link.call_at_close(self._closing)
         with contextlib.ExitStack() as stack:
             stack.callback(boundary.retire)
-            reporter = stack.enter_context(
-                self._host.session(self.rundir, [self._saved], saves=self._keep_settings is not None)
-            )
+            reporter = stack.enter_context(self._host.session(self.rundir, [self._saved], saves=self._saves))
             if self.rundir is not None:
                 stack.enter_context(open_sessions.holding(self.place, self._abandoned))
             stack.enter_context(called_every(IDLE_SECS, boundary.serve_if_idle, name="idle"))
@@ -187,7 +185,7 @@ class AttachedRun(ABC):
                     reporter=self._reporter,
                     events=self._events,
                     reload=self._host.reload,
-                    saves=self._keep_settings is not None,
+                    saves=self._saves,
                     before_save=self.loop.before_save,
                 )
                 stack.enter_context(self._host.guarded(self._run, is_driven=False))
@@ -232,10 +230,8 @@ class AttachedRun(ABC):
     ) -> str | None:
         """Return the prefix of the checkpoint to restore; None if there is none. See `find_checkpoint`."""
         self._found = Found()
-        if self._run is not None and self.rundir is not None and self._keep_settings is not None:
-            self._found = find_checkpoint(
-                self.rundir, self._run, wait_secs=wait_secs, poll_secs=poll_secs, waiting=waiting
-            )
+        if self._run is not None and self._saves:
+            self._found = find_checkpoint(self._run, wait_secs=wait_secs, poll_secs=poll_secs, waiting=waiting)
         return self.found_prefix
 
     def name_found(self) -> None:
@@ -245,24 +241,23 @@ class AttachedRun(ABC):
 
     def take(self, session: Any) -> Any:
         """Manage this session from now on, in which the model is restored or initialized."""
-        assert self._session_link is not None
-        with self._session_link.boundary.lock:
+        with self.session_link.boundary.lock:
             self._adopt(session)
-            self._session_link.call_at_close(self._closing)
+            self.session_link.call_at_close(self._closing)
             if self.outcome is not None:  # decided while there was no session
                 self.loop.stop(None)
-            if self._model is None or self._run is None:
+            if (run := self._run) is None:
                 return session
             found = self._found
             self._open(session, found.prefix, found.step, was_finished=found.was_finished)
             if found.manifest is not None:
-                self._run.resumed(found.manifest)
-            self._recorded = self._model.step
+                run.resumed(found.manifest)
+            self._recorded = run.session.step
             self._reporter.update(phase=Phase.TRAINING, step=self._recorded)
             log.info("training from step %d on", self._recorded + 1, extra={"event": "training"})
-            if not self._run.are_started:
-                self._run.start()
-                self._stack.enter_context(self._run.ticker)
+            if not run.are_started:
+                run.start()
+                self._stack.enter_context(run.ticker)
             self._stages.enter(RunStage.TRAINING)
         return session
 
@@ -272,23 +267,23 @@ class AttachedRun(ABC):
         Args:
           secs, steps: between checkpoints; 0 for none.
         """
-        if self._run is None or self._model is None or self._session_link is None:
+        if (run := self._run) is None:
             return
-        with self._session_link.boundary.lock:
+        with self.session_link.boundary.lock:
             self._steps.close()
             if self._step_name is not None:
-                self._run.recorder.begin(self._model, self._model.step)
-            self._run.apply(self._host.effective_config(self._config(secs, steps), on_schedule=True))
-            if self._keep_settings is not None and (secs or steps) and self.saves_at_start:
-                self._run.checkpointer.start(self._model, "start")
+                run.recorder.begin(run.session, run.session.step)
+            run.apply(self._host.effective_config(self._config(secs, steps), on_schedule=True))
+            if self._saves and (secs or steps) and self.saves_at_start:
+                run.checkpointer.start(run.session, "start")
             self._flag.raise_for(Request.TICK)  # the schedules are looked at when it is served
 
     def add_service(
         self, name: str, action: Callable[[], None], schedule: Schedule, *, at_next_step: bool = False
     ) -> None:
         """Add a service on a schedule. It first runs when it is due, or after the next step."""
-        if self._run is not None and self._session_link is not None:
-            with self._session_link.boundary.lock:
+        if self._run is not None:
+            with self.session_link.boundary.lock:
                 self._run.add(name, action, schedule, at_next_step=at_next_step)
             self._flag.raise_for(Request.TICK)  # the schedules are looked at when it is served
 
@@ -362,8 +357,7 @@ class AttachedRun(ABC):
 
     def _be_back_at(self, step: float) -> None:
         """Have the loop come to a boundary at this global step."""
-        assert self._session_link is not None
-        self._session_link.be_back_at(step)
+        self.session_link.be_back_at(step)
 
     def serve(self) -> None:
         """Serve a boundary if the program asks on the loop's thread whether it should stop, and the flag is raised."""
@@ -372,8 +366,8 @@ class AttachedRun(ABC):
 
     def summarize(self) -> None:
         """Run the summary op."""
-        if self._run is not None and self._model is not None:
-            self._run.recorder.summarize(self._model)
+        if self._run is not None:
+            self._run.recorder.summarize(self._run.session)
 
     def count_steps(self) -> None:
         """Write the rate of the steps since the last time."""
@@ -406,17 +400,16 @@ class AttachedRun(ABC):
         """Do what is due at a boundary. What fails stops the program's loop, which raises it at its end."""
         self._steps.close()
         try:
-            if self._run is None or self._model is None or self._stages.now is not RunStage.TRAINING:
+            if (run := self._run) is None or self._stages.now is not RunStage.TRAINING:
                 self._serve_without_session(self._flag.take())
                 return
-            self._end_with(self._run.at_boundary(self._steps_to(self._model.step)))
-            saves = self._keep_settings is not None
-            if self.outcome is not None and saves and not self._saves_end:
+            self._end_with(run.at_boundary(self._steps_to(run.session.step)))
+            if self.outcome is not None and self._saves and not self._saves_end:
                 self._saves_end = True  # at once: who asked may not wait for the program to look
-                self._run.checkpointer.start(self._model, _reason(self.outcome))
-            self._be_back_at(self._run.limit())
-            if saves:
-                self._steps.enter_context(self._run.stepping(is_ending=self.is_paused))
+                run.checkpointer.start(run.session, _reason(self.outcome))
+            self._be_back_at(run.limit())
+            if self._saves:
+                self._steps.enter_context(run.stepping(is_ending=self.is_paused))
         except Exception as error:
             self.loop.stop(error)
 
@@ -447,9 +440,8 @@ class AttachedRun(ABC):
             return Steps(step - done + 1, ["loss"], np.array(losses, dtype=np.float64).reshape(-1, 1), False)
         return Steps.unmeasured(step, done)
 
-    def _record(self, step: int) -> None:
-        assert self._run is not None and self._model is not None
-        self._run.recorder.steps(self._steps_to(step))
+    def _record(self, run: Run) -> None:
+        run.recorder.steps(self._steps_to(run.session.step))
 
     def _saved(self, state: State) -> None:
         """Report to the loop that a checkpoint is begun."""
@@ -459,14 +451,13 @@ class AttachedRun(ABC):
 
     def save_now(self, reason: str) -> str:
         """Make a checkpoint of this boundary and wait until it is durable. Returns its prefix."""
-        assert self._run is not None and self._model is not None
-        assert self._session_link is not None and self.rundir is not None
-        with self._session_link.boundary.lock:
+        run = self._run
+        assert run is not None
+        with self.session_link.boundary.lock:
             self._steps.close()
-            step = self._model.step
-            self._record(step)
-            self._run.checkpointer.finish(self._model, reason, is_last=False)
-        return str(self.rundir.prefix(step))
+            self._record(run)
+            run.checkpointer.finish(run.session, reason, is_last=False)
+            return str(run.rundir.prefix(run.session.step))
 
     # ------------------------------------------------------------------ the end
 
@@ -480,34 +471,33 @@ class AttachedRun(ABC):
           StorageError: it could not be saved.
         """
         self._note_pause(error)
-        if self._run is None or self._model is None or self._session_link is None or self._keep_settings is None:
-            return
-        if self.is_of_parent:
+        if (run := self._run) is None or not self._saves or self.is_of_parent:
             return
         if self._stages.now is not RunStage.TRAINING:  # there was never a session, or it is closed
             return
-        with self._session_link.boundary.lock:
+        link = self.session_link
+        with link.boundary.lock:
             self._steps.close()
-            is_torn = self._session_link.failed(error) and self._session_link.failed_at == self._model.changes
+            is_torn = link.failed(error) and link.failed_at == run.session.changes
             if has_failed(error, self.outcome) or (is_torn and not is_clean(error)):
                 with contextlib.suppress(tf.errors.OpError, RuntimeError):  # it must not hide the error itself
-                    self._record(self._model.step)
+                    self._record(run)
                 diverged = isinstance(error, tf1.train.NanLossDuringTrainingError)
                 if self._says_finished:  # what came after the last save has failed: the next start must repeat it
-                    self._run.checkpointer.changed(self._run.checkpointer.lineage, at=self._model.step)
-                self._run.save_after_failure(sound=not is_torn and not diverged)
+                    run.checkpointer.changed(run.checkpointer.lineage, at=run.session.step)
+                run.save_after_failure(sound=not is_torn and not diverged)
                 if is_torn:
-                    where = self._run.checkpointer.resume_point
+                    where = run.checkpointer.resume_point
                     log.warning(_TORN, self.place, where, extra={"event": "abandoned"})
             elif self.loop.saves_at_end or self.outcome is not None:
                 ending = self.outcome or outcome.LOOP_ENDED
-                self._record(self._model.step)
+                self._record(run)
                 if ending.phase is Phase.PAUSED:
                     self._reporter.update(phase=Phase.PAUSING)
-                self._run.checkpointer.finish(self._model, _reason(ending))
-                self._run.recorder.report()
+                run.checkpointer.finish(run.session, _reason(ending))
+                run.recorder.report()
             else:
-                self._run.checkpointer.wait()
+                run.checkpointer.wait()
             if self.outcome is None or self.outcome.phase is not Phase.PAUSED:
                 self._reporter.update(phase=Phase.FINISHING)  # no step comes: threads are joined
 

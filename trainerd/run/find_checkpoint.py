@@ -43,7 +43,6 @@ class Found:
 
 
 def find_checkpoint(
-    rundir: RunDirectory,
     run: Run,
     *,
     wait_secs: float = 0,
@@ -53,7 +52,6 @@ def find_checkpoint(
     """Find the newest checkpoint that verifies.
 
     Args:
-      rundir: the run directory.
       run: the run of the session.
       wait_secs: how long to wait for one.
       poll_secs: how often to look meanwhile.
@@ -62,7 +60,7 @@ def find_checkpoint(
     Raises:
       DataError: there are checkpoints, and none verifies.
     """
-    deadline = time.monotonic() + wait_secs
+    rundir, deadline = run.rundir, time.monotonic() + wait_secs
     accepts = request_files.consume(rundir.accept_changes) or run.config.accept_changes
     run.store.clean()  # what a killed deletion left is nobody's to adopt
     rollback.finish(rundir, run.store)  # nor what a killed rollback was moving

@@ -68,6 +68,7 @@ class Run:
 
     Attributes:
       config: the config, as it was last read.
+      session, rundir: see the arguments.
       checkpointer: makes the checkpoints.
       recorder: keeps the metrics.
       ticker: raises the flag by the clock and for request files. The loop starts and stops it.
@@ -105,8 +106,8 @@ class Run:
         self.ticker = Ticker(flag, rundir, timer=timer)
         self.holding: Holding | None = None
         self._holds_in_services = False
-        self._session = session
-        self._rundir = rundir
+        self.session = session
+        self.rundir = rundir
         self._reporter = reporter
         self._flag = flag
         self._reload = reload
@@ -126,7 +127,7 @@ class Run:
           in_services: whether a pause may abandon a service, and not only a step.
         """
         check = StateCheck(refuse=self.config.deterministic)
-        self.holding = Holding(self._session, guard, check, timer=self._timer)
+        self.holding = Holding(self.session, guard, check, timer=self._timer)
         self._holds_in_services = in_services
 
     def section(self, name: str, *, is_service: bool = False) -> contextlib.AbstractContextManager[None]:
@@ -146,7 +147,7 @@ class Run:
             return contextlib.nullcontext()
         if is_ending:
             return self.holding.ending(patience)
-        return self.holding.stepping(patience) if self._session.calls_python else contextlib.nullcontext()
+        return self.holding.stepping(patience) if self.session.calls_python else contextlib.nullcontext()
 
     # ------------------------------------------------------------------ the beginning
 
@@ -161,16 +162,16 @@ class Run:
         """
         found = self.find(accept_changes=accept_changes)
         if found is not None:
-            self._session.restore(self._rundir.prefix(found.step))
+            self.session.restore(self.rundir.prefix(found.step))
             self.resumed(found)
 
     def find(self, *, accept_changes: bool = False, unmanaged: bool = False) -> Manifest | None:
         """Find the checkpoint to resume from; see `resume.find`. For sessions that restore it by other means."""
-        now = {**fingerprint.of_config(self.config), **self._session.fingerprint()}
+        now = {**fingerprint.of_config(self.config), **self.session.fingerprint()}
         self.checkpointer.describe_run(now)
         is_program = run_job.is_program(self.config.entry)
         found = resume.find(
-            self._rundir,
+            self.rundir,
             self.store,
             now,
             exact=self.config.input_position == "exact",
@@ -181,8 +182,8 @@ class Run:
         own = now.get(fingerprint.STATE)
         # Of another state the restore says what is missing.
         if found is not None and found.fingerprint.get(fingerprint.STATE) == own and not accept_changes:
-            changes = self._session.changes_since(self._rundir.prefix(found.step))
-            resume.refuse_changes(found.step, changes, self._rundir, is_program=is_program)
+            changes = self.session.changes_since(self.rundir.prefix(found.step))
+            resume.refuse_changes(found.step, changes, self.rundir, is_program=is_program)
         return found
 
     def resumed(self, found: Manifest) -> None:
@@ -196,7 +197,7 @@ class Run:
         said = f"from the checkpoint of step {found.step} ({found.reason})"
         if (lost := self._reporter.state.goodput.known_until - found.step) > 0:
             said += f"; to train again: {counted(lost, 'step')}"
-        run_events.add(self._rundir, EventKind.RESUME, said, step=found.step)
+        run_events.add(self.rundir, EventKind.RESUME, said, step=found.step)
 
     # ------------------------------------------------------------------ a boundary
 
@@ -257,7 +258,7 @@ class Run:
 
     def _serve(self, taken: set[Request]) -> Outcome | None:
         """Serve what the flag was raised for. Returns the outcome if that ends the run."""
-        self.checkpointer.finish_save(self._session)
+        self.checkpointer.finish_save(self.session)
         if self.checkpointer.saved_step > self._marked:
             self._marked = self.checkpointer.saved_step
             self.recorder.mark("checkpoint", self._marked)
@@ -267,14 +268,14 @@ class Run:
             self._apply(self._reload())
         if Request.PAUSE in taken:
             if (ids := self._accept_pause()) and self._saves:
-                self.checkpointer.start(self._session, "pause", ids, self.overdue)
+                self.checkpointer.start(self.session, "pause", ids, self.overdue)
             return outcome.PAUSED
         if Request.SET in taken and self._saves:
             self.changes.set_numbers()
         if Request.ROLLBACK in taken and self._saves and (paused := self.changes.go_back()) is not None:
             return paused
         if Request.SAVE in taken and self._saves and (asked := self._take_save()) is not None:
-            self.checkpointer.start(self._session, "request", asked, self.overdue)
+            self.checkpointer.start(self.session, "request", asked, self.overdue)
         self.ticker.set_due(min([self.checkpointer.retry_at, *(service.next_time for service in self._services)]))
         return None
 
@@ -283,23 +284,23 @@ class Run:
         if self.holding is not None:
             self.holding.forget()
         with self._reporter.phase(Phase.RESTORING):
-            self._session.restore(self._rundir.prefix(found.step))
+            self.session.restore(self.rundir.prefix(found.step))
         self._reporter.went_back()
         self.resumed(found)
-        self.recorder.begin(self._session, found.step)
+        self.recorder.begin(self.session, found.step)
         self.recorder.mark("rollback", found.step + 1, found.metrics.get("loss"))
         self._is_over = False
         self.start()
 
     def _accept_pause(self) -> list[str]:
         """Remove the request for a pause. Returns the ids of the commands that wait for the checkpoint."""
-        lock.require_in_place(self._rundir)
-        request_files.consume_pause(self._rundir)
+        lock.require_in_place(self.rundir)
+        request_files.consume_pause(self.rundir)
         return self._take_save() or []
 
     def _take_save(self) -> list[str] | None:
         """Remove the request for a save. Returns the ids of the commands that wait; None if all were served before."""
-        ids = request_files.consume_save(self._rundir)
+        ids = request_files.consume_save(self.rundir)
         new = self.checkpointer.answers.take(ids)
         return None if ids and not new else new
 
@@ -362,7 +363,7 @@ class Run:
           JobError: the state must not be saved.
           StorageError: it could not be.
         """
-        session, finished = self._session, reached.phase is Phase.FINISHED
+        session, finished = self.session, reached.phase is Phase.FINISHED
         is_new = session.step > self.checkpointer.saved_step or bool(finished and self.overdue)
         self._unfinished = self._at_end() if finished and is_new else ()
         with self.section("the end of training") if finished else contextlib.nullcontext():
@@ -387,7 +388,7 @@ class Run:
         """Save the state if it is sound. An error of that save must not hide the error that ends the run."""
         try:
             if sound:
-                self.checkpointer.finish(self._session, "failure")
+                self.checkpointer.finish(self.session, "failure")
             else:
                 self.checkpointer.wait()
         except TrainerdError as another:
@@ -397,7 +398,7 @@ class Run:
 
     def start(self) -> None:
         """Make the services, in the order in which they run at one boundary: the checkpoint comes last."""
-        recorder, session = self.recorder, self._session
+        recorder, session = self.recorder, self.session
         actions: dict[str, Callable[[], None]] = {
             "metrics": recorder.write_metrics,
             "evaluate": self._evaluate,
@@ -454,9 +455,9 @@ class Run:
             service.run(mark)
         self._unfinished = ()
         if not is_over and self._saves:
-            self.checkpointer.look_for_minimum(self._session)
+            self.checkpointer.look_for_minimum(self.session)
         if mark.now >= self.checkpointer.retry_at and not is_over:
-            self.checkpointer.start(self._session, "retry")
+            self.checkpointer.start(self.session, "retry")
 
     @property
     def overdue(self) -> tuple[str, ...]:
@@ -467,20 +468,20 @@ class Run:
         """Have the session do its own work at this boundary, such as the end of an epoch, before the services run."""
         mark = ScheduleMark(step, self._timer())
         self._unfinished = tuple(service.name for service in self._services if service.is_due(mark))
-        self.recorder.between(self._session, then)
+        self.recorder.between(self.session, then)
         self._unfinished = ()
         self.check_names()
 
     def add(self, name: str, action: Callable[[], None], schedule: Schedule, *, at_next_step: bool = False) -> None:
         """Add a service on a schedule that begins now, or with the next step."""
-        last = ScheduleMark(self._session.step, self._timer())
+        last = ScheduleMark(self.session.step, self._timer())
         if at_next_step:
             last = ScheduleMark(last.step + 1 - schedule.steps, last.now - schedule.secs)
-        from_step = self._session.step + 1 if at_next_step else 0
+        from_step = self.session.step + 1 if at_next_step else 0
         self._services.append(Service(name, action, schedule, last, from_step, is_programs=True))
 
     def _evaluate(self) -> None:
-        self.recorder.evaluate(self._session)
+        self.recorder.evaluate(self.session)
         self.check_names()
 
     def check_names(self) -> None:
@@ -492,9 +493,9 @@ class Run:
     def _save_on_schedule(self) -> None:
         """Save. By the clock, a save that is under way is enough; a save by steps is made at exactly that step."""
         every = self.config.checkpoint.save_model_steps
-        if every and self._session.step % every == 0:
+        if every and self.session.step % every == 0:
             self.checkpointer.wait_for_save()
-        self.checkpointer.start(self._session, "schedule")
+        self.checkpointer.start(self.session, "schedule")
 
     def _report(self) -> None:
         self.recorder.report()
