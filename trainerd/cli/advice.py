@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 from trainerd.cli import options
@@ -29,7 +28,7 @@ def how_to_start(rundir: RunDirectory, config_path: Path | None, logdir: Path | 
         require_run(rundir)
     job = run_job.job_of(rundir)
     if job and run_job.is_program(job):
-        return f"`{shlex.join(['python', job])}`" if job.endswith(".py") else f"Its own program, {job},"
+        return f"The {run_job.start_of(job)}"  # its arguments and its folder are not recorded
     return f"`{options.command_line(command, *options.config_and_logdir(rundir, job, config_path, logdir))}`"
 
 
