@@ -380,6 +380,9 @@ def test_the_summary_says_what_to_do_next(phase: Phase, parts: list[str]) -> Non
     assert "--config 'c d.toml'" in text and "why." in text
     for part in parts:
         assert part in text
+    config = Config(entry="a:b", logdir="r")
+    text = "\n".join(summary(Outcome(phase, "why"), STATE, config, None, None, is_of_several=True))
+    assert "tensorboard" in text and " run" not in text and " start" not in text, "a worker would train alone"
 
 
 def test_where_the_job_ended_it_no_option_is_named_to_train_for_longer() -> None:
