@@ -34,6 +34,7 @@ def test_a_job_that_cannot_be_had(start: Start, project: Path, entry: str, code:
     assert run.end() == code, run.text
     for part in parts:
         assert part in run.text
+    assert "FailedPreconditionError" not in run.text
     assert "trainerd/sessions" not in run.text and "site-packages" not in run.text
     assert run.state.phase is Phase.FAILED and run.state.exit_code == code and run.state.error
     assert saved(run.rundir) == []

@@ -433,7 +433,7 @@ def test_a_run_that_has_saved_nothing_says_how_to_start_it(cli: Cli) -> None:
     Path("no where").mkdir()
     Path("no where/trainerd.log").touch()
     code, text = cli("status", "--logdir", "no where")
-    assert code == 69 and "run --logdir 'no where'` does" in text
+    assert code == 69 and "run --logdir 'no where'` starts it" in text
 
 
 @pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 40, "5.0 TiB")])

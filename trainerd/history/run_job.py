@@ -65,8 +65,8 @@ def require_own_job(rundir: RunDirectory, newest: Manifest | None, job: str, *, 
         touch = f"`touch {rundir.accept_job}` before the start"
         accept = f"run {touch}" if is_program(job) else f"start once with --accept-job (or {touch})"
         raise DataError(
-            f"{rundir.path} holds the run of {_named(own)}, not of {_named(job)}.{resumes} Give {_named(job)} a `logdir` "
-            f"of its own. If it was renamed, or is to take over this run, {accept}."
+            f"{rundir.path} holds the run of {_named(own)}, not of {_named(job)}.{resumes} Give {_named(job)} a "
+            f"`logdir` of its own. If it was renamed, or is to take over this run, {accept}."
         )
 
 
