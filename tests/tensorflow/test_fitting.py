@@ -55,7 +55,7 @@ def test_paused_in_mid_epoch_it_ends_where_it_would_have(tmp_path: Path, stops: 
     parts = fit(tmp_path / "parts")
     assert_same(whole, parts)
     assert saved(tmp_path / "parts")[0] == (saved(tmp_path / "whole")[0][0], "finish")
-    assert state(tmp_path / "parts").phase is Phase.FINISHED
+    assert (state(tmp_path / "parts").phase, state(tmp_path / "parts").ended) == (Phase.FINISHED, "`fit` has ended")
 
 
 @pytest.mark.parametrize("stops", every(2, [[2], [4, 3, 1]]))

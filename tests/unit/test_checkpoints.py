@@ -237,7 +237,7 @@ def test_a_garbled_state_file_is_not_believed(
     rundir.checkpoint_state.write_bytes(content)
     assert catalogue.resume_order(rundir) == [20, 10]
     latest.newest_verified(rundir, CheckpointStore(rundir))
-    assert f"{rundir.checkpoint_state} does not name a checkpoint" in caplog.text
+    assert f"{rundir.checkpoint_state} names no checkpoint of this run" in caplog.text
     rundir.checkpoint_state.unlink()
     assert catalogue.resume_order(rundir) == [20, 10]
     rundir.checkpoint_state.mkdir()

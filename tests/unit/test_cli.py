@@ -78,9 +78,9 @@ def test_a_wrong_config_exits_with_78_and_says_all_of_it(cli: Cli) -> None:
 def test_a_folder_without_a_run_is_no_place_to_start_one(cli: Cli, tmp_path: Path, command: str) -> None:
     """After a mistyped --logdir, the message does not propose to train there."""
     Path("other").mkdir()
-    for name, says in (("missing", "does not exist"), ("other", "is not a run directory")):
+    for name, says in (("missing", "no folder '{}'"), ("other", "{} is not a run directory")):
         code, text = cli(*command.split(), "--logdir", name)
-        assert code == 69 and f"{tmp_path}/{name} {says}" in text and "trainerd list" in text
+        assert code == 69 and says.format(tmp_path / name) in text and "`trainerd list` shows your runs" in text
 
 
 @pytest.mark.parametrize("command", ["status", "save", "pause", "logs", "pin 3"])
@@ -142,9 +142,10 @@ def test_commands_that_steer_say_when_nothing_runs(cli: Cli) -> None:
 
 def test_a_pause_of_a_folder_that_is_no_run_fails(cli: Cli) -> None:
     Path("here").mkdir()
-    for named, words in (("runs/typo", "does not exist"), ("./here", "is not a run directory")):
-        code, text = cli("pause", "--logdir", named)
-        assert code == 69 and words in text
+    for named, words in (("runs/typo", "there is no folder"), ("./here", "is not a run directory")):
+        for option in (["--logdir"], []):
+            code, text = cli("pause", *option, named)
+            assert code == 69 and words in text
 
 
 def test_a_pause_does_not_believe_what_an_earlier_process_wrote(
@@ -379,6 +380,9 @@ def test_the_summary_says_what_to_do_next(phase: Phase, parts: list[str]) -> Non
     assert "--config 'c d.toml'" in text and "why." in text
     for part in parts:
         assert part in text
+    config = Config(entry="a:b", logdir="r")
+    text = "\n".join(summary(Outcome(phase, "why"), STATE, config, None, None, is_of_several=True))
+    assert "tensorboard" in text and " run" not in text and " start" not in text, "a worker would train alone"
 
 
 def test_where_the_job_ended_it_no_option_is_named_to_train_for_longer() -> None:
@@ -429,7 +433,7 @@ def test_a_run_that_has_saved_nothing_says_how_to_start_it(cli: Cli) -> None:
     Path("no where").mkdir()
     Path("no where/trainerd.log").touch()
     code, text = cli("status", "--logdir", "no where")
-    assert code == 69 and "run --logdir 'no where'` does" in text
+    assert code == 69 and "run --logdir 'no where'` starts it" in text
 
 
 @pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 40, "5.0 TiB")])

@@ -190,10 +190,10 @@ def test_a_file_system_that_is_read_only_is_a_problem() -> None:
             Device("write back", is_spinning=True),
             0.008,
             FindingKind.OK,
-            "8 ms for a block, and the disk's cache is write",
+            "8 ms for a block. The disk's cache is write",
         ),
-        ([], Device("write through"), 0.00002, FindingKind.OK, "cannot be seen from here"),
-        ([], Device(), None, FindingKind.OK, "was not tried"),
+        ([], Device("write through"), 0.00002, FindingKind.OK, "cannot see whether the disk keeps"),
+        ([], Device(), None, FindingKind.OK, "not timed"),
     ],
 )
 def test_fsync(options: list[str], device: Device, seconds: float | None, kind: FindingKind, said: str) -> None:

@@ -108,9 +108,9 @@ def test_commands_take_a_name(tmp_path: Path) -> None:
     assert "forgot" in said("forget", "mine")
     for arguments, text in ((["mine"], "no run or folder 'mine'"), (["--logdir", "a", "b"], "no run or folder 'b'")):
         done = CliRunner().invoke(cli, ["status", *arguments])
-        assert done.exit_code != 0 and text in done.output
+        assert isinstance(done.exception, NotRunningError) and text in str(done.exception)
     run_in(tmp_path / "runs" / "mine")
-    assert "Did you mean mine?" in CliRunner().invoke(cli, ["status", "minne"]).output
+    assert "Did you mean mine?" in str(CliRunner().invoke(cli, ["status", "minne"]).exception)
     assert isinstance(CliRunner().invoke(cli, ["status", "mine", "--logdir", "x"]).exception, UsageError)
 
 
@@ -121,7 +121,7 @@ def test_a_value_with_a_slash_is_a_path(tmp_path: Path, monkeypatch: pytest.Monk
     for typed in ("runs/digits", "./digits", "digits/", "other/runs/digits"):
         assert options.run_path(typed) == Path(typed)
         done = CliRunner().invoke(cli, ["pause", typed])
-        assert done.exit_code != 0 and f"no folder '{typed}'" in done.output
+        assert isinstance(done.exception, NotRunningError) and f"no folder '{typed}'" in str(done.exception)
     done = CliRunner().invoke(cli, ["pause", "--logdir", "runs/digits"])
     assert isinstance(done.exception, NotRunningError) and f"{tmp_path}/mine/runs/digits" in str(done.exception)
 

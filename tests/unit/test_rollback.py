@@ -429,7 +429,7 @@ def test_the_command_goes_back_and_says_where_the_next_start_resumes(cli: Cli, t
         (["twenty"], "neither a step nor `best` or `minimum`"),
         (["best"], "the config names no `best`"),
         (["best", "--metric", "acc"], "no checkpoint has a number for 'acc'. Metrics: loss"),
-        (["minimum"], "no checkpoint is the lowest of its valley"),
+        (["minimum"], "no checkpoint of this run is a minimum of the loss. Name a step"),
         (["10", "--metric", "loss"], "--metric goes with `best`"),
         (["10", "--line", "4"], "no earlier line 4"),
     ],

@@ -65,6 +65,7 @@ def test_many_evaluations_do_not_cover_the_curve(rundir: RunDirectory, log: bool
     drawn = plots.in_terminal(story, 100, 30, log=log)
     curve = {column for line in drawn.splitlines() for column, sign in enumerate(line) if "\u2800" < sign < "\u2900"}
     assert len(curve) > 50, drawn
+    assert ["0", "100", "200", "299", "399"] in [line.split() for line in drawn.splitlines()], "steps are whole numbers"
     assert sum("eeeeeee" in line for line in drawn.splitlines()) == 1
 
 

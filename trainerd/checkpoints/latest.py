@@ -31,7 +31,7 @@ def newest_verified(rundir: RunDirectory, store: CheckpointStore, *, unmanaged: 
     catalogue = Catalogue.read(rundir)
     if catalogue.is_disbelieved:
         log.warning(
-            "%s does not name a checkpoint of this run, and is passed over: the newest that verifies counts",
+            "%s names no checkpoint of this run. The newest one that verifies is used",
             rundir.checkpoint_state,
             extra={"event": "disbelieved"},
         )

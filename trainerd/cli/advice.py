@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 from trainerd.cli import options
@@ -29,7 +28,7 @@ def how_to_start(rundir: RunDirectory, config_path: Path | None, logdir: Path | 
         require_run(rundir)
     job = run_job.job_of(rundir)
     if job and run_job.is_program(job):
-        return f"`{shlex.join(['python', job])}`" if job.endswith(".py") else f"Its own program, {job},"
+        return f"The {run_job.start_of(job)}"  # its arguments and its folder are not recorded
     return f"`{options.command_line(command, *options.config_and_logdir(rundir, job, config_path, logdir))}`"
 
 
@@ -41,7 +40,7 @@ def require_run(rundir: RunDirectory) -> None:
     """
     with storage(f"read {rundir.path}"):
         if not rundir.path.exists():
-            raise NotRunningError(f"{rundir.path} does not exist. `trainerd list` shows the runs.")
+            raise NotRunningError(f"there is no folder '{rundir.path}'. `trainerd list` shows your runs.")
         is_there = any(map(safe_paths.exists, (rundir.state, rundir.lock, rundir.log, rundir.checkpoint_state)))
     if not is_there and not rundir.steps():
-        raise NotRunningError(f"{rundir.path} is not a run directory. `trainerd list` shows the runs.")
+        raise NotRunningError(f"{rundir.path} is not a run directory. `trainerd list` shows your runs.")

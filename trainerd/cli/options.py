@@ -21,7 +21,7 @@ from click.shell_completion import CompletionItem
 from trainerd.cli.say import say
 from trainerd.config import parse as configs
 from trainerd.config.schema import Config
-from trainerd.errors import ConfigError, StorageError, UsageError
+from trainerd.errors import ConfigError, NotRunningError, StorageError, UsageError
 from trainerd.history.curves import event_files
 from trainerd.rundir import registry
 from trainerd.rundir.lock import read_holder
@@ -40,7 +40,11 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
     name = "run"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Find the run. A value with a slash is a path. Another is a name, unless such a run directory is here."""
+        """Find the run. A value with a slash is a path. Another is a name, unless such a run directory is here.
+
+        Raises:
+          NotRunningError: it is an argument, and there is neither such a run nor such a folder.
+        """
         if not str(value):
             self.fail("expected a run or a path, got ''.", param, ctx)
         path = Path(value)
@@ -63,8 +67,8 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
         if is_argument:
             near = difflib.get_close_matches(str(value), registry.names(paths).values(), n=1)
             what = "run or folder" if os.sep not in str(value) else "folder"
-            hint = f" Did you mean {near[0]}?" if near else " `trainerd list` shows the runs that there are."
-            self.fail(f"there is no {what} {str(value)!r}.{hint}", param, ctx)
+            hint = f" Did you mean {near[0]}?" if near else " `trainerd list` shows your runs."
+            raise NotRunningError(f"there is no {what} {str(value)!r}.{hint}")
         return path
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -11,7 +11,15 @@ from trainerd.rundir.state import Phase, State
 from trainerd.text import size
 
 
-def summary(outcome: Outcome, state: State, config: Config, config_path: Path | None, logdir: Path | None) -> list[str]:
+def summary(
+    outcome: Outcome,
+    state: State,
+    config: Config,
+    config_path: Path | None,
+    logdir: Path | None,
+    *,
+    is_of_several: bool = False,
+) -> list[str]:
     """Return the lines of the summary.
 
     Args:
@@ -19,21 +27,29 @@ def summary(outcome: Outcome, state: State, config: Config, config_path: Path | 
       state: the run's last state.
       config: what a start without options would train.
       config_path, logdir: the options that chose it, if any.
+      is_of_several: whether it is a worker of several: a command that trains would train alone.
     """
     lines = ["", f"{str(outcome.phase).capitalize()}: {outcome.why}.", f"  {state.line()}"]
     if (saved := state.last_checkpoint) is not None:
         lines.append(f"  {saved.path} ({size(saved.bytes)})")
-    commands = {"tensorboard": "look at the curves"}
-    if outcome.phase is Phase.PAUSED:
-        commands[f"run{_further(config, state)}"] = "resume at the next step"
-        commands[f"start{_further(config, state)}"] = "resume in the background"
-    elif not outcome.by_job:
-        commands[f"run --max-steps {2 * max(state.step, 1)}"] = "train for longer"
-        commands["run --forever"] = "train until it is paused"
-        commands["start --forever"] = "the same in the background"
+    commands = {"tensorboard": "look at the curves"} | ({} if is_of_several else _training(outcome, state, config))
     typed = {command_line(command, config_path, logdir): what for command, what in commands.items()}
     width = max(map(len, typed))
     return [*lines, "", "Next:", *(f"  {command:<{width}}  {what}" for command, what in typed.items())]
+
+
+def _training(outcome: Outcome, state: State, config: Config) -> dict[str, str]:
+    """Return the commands that train on, and what each does."""
+    if outcome.phase is Phase.PAUSED:
+        further = _further(config, state)
+        return {f"run{further}": "resume at the next step", f"start{further}": "resume in the background"}
+    if outcome.by_job:
+        return {}
+    return {
+        f"run --max-steps {2 * max(state.step, 1)}": "train for longer",
+        "run --forever": "train until it is paused",
+        "start --forever": "the same in the background",
+    }
 
 
 def _further(config: Config, state: State) -> str:

@@ -52,7 +52,7 @@ def log_end(left: State | None) -> None:
     """Log that a run which is loaded had finished: its job may want more steps now."""
     if left is not None and left.phase is Phase.FINISHED and left.ended:
         ended = left.ended.removesuffix(_NOT_LOADED)
-        log.info("this run had finished: %s. It continues if anything is left to train", ended)
+        log.info("the run had finished: %s. It continues if there is more to train", ended)
 
 
 def _ended_by_its_epochs(config: Config, newest: Manifest, left: State) -> Outcome | None:

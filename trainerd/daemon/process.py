@@ -321,7 +321,11 @@ class TrainerProcess:
         new = self._overrides(configs.load(self._config.path))
         for name in ("entry", "logdir", "deterministic", "seed", "input_position", "stop_on_nan"):
             if getattr(new, name) != getattr(self._config, name):
-                log.warning("%s has changed; that takes a pause and a start", name, extra={"event": "reload"})
+                log.warning(
+                    "`%s` has changed. It takes effect at the next start: pause the run first",
+                    name,
+                    extra={"event": "reload"},
+                )
                 new = replace(new, **{name: getattr(self._config, name)})
         self._config = new
         logs.set_level(new.log.level)

@@ -49,7 +49,7 @@ def judge(mount: Mount, device: Device, seconds: float | None) -> Iterator[Findi
       device: the disk below it.
       seconds: how long an fsync of a new block took, at the median; None if that was not tried.
     """
-    measured = f"{1000 * seconds:.2g} ms for a block" if seconds is not None else "was not tried"
+    measured = f"{1000 * seconds:.2g} ms for a block" if seconds is not None else "not timed"
     if off := sorted(mount.options & {"nobarrier", "barrier=0"}):
         yield problem(
             SUBJECT,
@@ -71,9 +71,9 @@ def judge(mount: Mount, device: Device, seconds: float | None) -> Iterator[Findi
             "see that it has a battery, or turn its cache off.",
         )
     else:
-        cache = f", and the disk's cache is {device.write_cache}" if device.write_cache else ""
-        unseen = "whether the disk itself keeps what it confirms cannot be seen from here"
-        yield well(SUBJECT, f"{measured}{cache}; no mount option disables it, and {unseen}")
+        cache = f". The disk's cache is {device.write_cache.replace(' ', '-')}" if device.write_cache else ""
+        unseen = "trainerd cannot see whether the disk keeps what it confirms"
+        yield well(SUBJECT, f"{measured}{cache}. No mount option turns fsync off. {unseen}")
 
 
 def read_device(number: str, devices: Path = _DEVICES) -> Device:

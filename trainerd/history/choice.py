@@ -35,15 +35,17 @@ def choose(rundir: RunDirectory, where: str, metric: str | None = None, line: in
         raise UsageError(f"{where!r} is neither a step nor `best` or `minimum`.")
     place = rundir if line is None else checkpoints_of(rundir, line)
     entries = [entry for entry in timeline(place) if entry.line is None and not _is_unusable(entry)]
+    if not entries:
+        raise UsageError(f"there are no checkpoints in {place.path} yet.")
     if where == MINIMUM:
         found = _minimum(entries)
         if found is None:
-            raise UsageError("no checkpoint is the lowest of its valley of the loss yet. `trainerd save` makes one.")
+            raise UsageError(
+                "no checkpoint of this run is a minimum of the loss. Name a step: `trainerd checkpoints` shows them."
+            )
         return found.step
     wanted = configured_best(place) if metric is None else goal(metric)
     if wanted is None:
-        if not entries:
-            raise UsageError(f"there are no checkpoints in {place.path} yet.")
         raise UsageError("the config names no `best`. Name a metric with --metric.")
     found = best_of(entries, wanted)
     if found is None:

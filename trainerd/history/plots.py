@@ -26,6 +26,7 @@ _BELOW = (
     MomentKind.CHECKPOINT,
 )  # in rows below the curve, since so many may be there that they cover it
 _ROW = 0.06  # the height of a row, as a share of the curve's
+_TICKS = 5  # of the steps, in the terminal
 SUFFIXES = (".png", ".svg")
 
 
@@ -47,10 +48,15 @@ def in_terminal(story: Story, width: int, height: int, *, log: bool = False) -> 
         plotext.yscale("log")
     draw = plotext.plot if len(steps) > 1 else plotext.scatter  # a line through one point is none
     draw(steps, values, marker="braille" if len(steps) > 1 else "o", label=f"{story.tag}, smoothed")
+    shown = list(steps)
     for kind in LOOKS:
         sign, (found, heights) = LOOKS[kind][0], _places(story, kind, log=log)
+        shown += found
         if found:
             plotext.scatter(found, heights, marker=sign, label=f"{sign} {kind}")
+    low, high = min(shown), max(shown)
+    ticks = sorted({round(low + (high - low) * part / (_TICKS - 1)) for part in range(_TICKS)})
+    plotext.xticks(ticks, [f"{tick:,}" for tick in ticks])  # its own have fractions of steps
     plotext.xlabel("step")
     return str(plotext.uncolorize(plotext.build()))
 

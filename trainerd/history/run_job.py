@@ -29,6 +29,11 @@ def is_program(job: str) -> bool:
     return ":" not in job
 
 
+def start_of(program: str) -> str:
+    """Return what resumes the run of a program, as the subject of a sentence, without its article."""
+    return f"command that started {program} before"
+
+
 def job_of(rundir: RunDirectory) -> str:
     """Return the job of a run, for a person: that of its newest checkpoint, or else of its state; "" if neither names
     one.
@@ -56,10 +61,12 @@ def require_own_job(rundir: RunDirectory, newest: Manifest | None, job: str, *, 
     """
     own = "" if is_accepted or not job else _saved_job(newest)
     if own not in ("", job):
+        resumes = f" The {start_of(own)} resumes it." if is_program(own) else ""
+        touch = f"`touch {rundir.accept_job}` before the start"
+        accept = f"run {touch}" if is_program(job) else f"start once with --accept-job (or {touch})"
         raise DataError(
-            f"{rundir.path} holds the run of {_named(own)}, not of {_named(job)}. Give {_named(job)} a `logdir` of its "
-            "own. If the job was renamed, or is to take over this run, start once with --accept-job (or "
-            f"`touch {rundir.accept_job}` before the start)."
+            f"{rundir.path} holds the run of {_named(own)}, not of {_named(job)}.{resumes} Give {_named(job)} a "
+            f"`logdir` of its own. If it was renamed, or is to take over this run, {accept}."
         )
 
 

@@ -34,6 +34,7 @@ class Outcome:
 PAUSED = Outcome(Phase.PAUSED, "paused on request")
 PAUSED_EARLY = Outcome(Phase.PAUSED, "paused before the first step; nothing had changed")
 LOOP_ENDED = Outcome(Phase.FINISHED, "the program's loop has ended", by_job=True)
+FIT_ENDED = Outcome(Phase.FINISHED, "`fit` has ended", by_job=True)
 WITHOUT_SESSION = Outcome(Phase.FINISHED, "the program has ended without a session", by_job=True)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from trainerd import text
 from trainerd.errors import StorageError
 from trainerd.loop.contract import Events, Model, Steps
-from trainerd.rundir import run_events
+from trainerd.rundir import lock, run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.run_events import EventKind
@@ -184,7 +184,8 @@ class Recorder:
         try:
             write()
         except StorageError as error:
-            if not any(w.startswith(_FAILED) for w in self._reporter.state.warnings):
+            is_moved = lock.moved_to(self._rundir) is not None  # the run ends, with an error that says so
+            if not is_moved and not any(w.startswith(_FAILED) for w in self._reporter.state.warnings):
                 log.warning("%s: %s", _FAILED, error, extra={"event": "events-failed"})
                 self._reporter.warn(f"{_FAILED}: {error}")
             return

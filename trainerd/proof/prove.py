@@ -67,7 +67,7 @@ class Proof:
         """
         lineage = self._lineage()
         self._warnings = begin(self._config("begin"), lineage, self._workers)
-        yield from (f"warning: {text}" for text in self._warnings)
+        yield from (f"warning: {warning}" for warning in self._warnings)
         yield "began: the state before the first step is saved, and both runs start from it"
         yield from (f"done again in both: {change}" for change in lineage)
         yield self._without_a_stop("whole")
@@ -75,8 +75,8 @@ class Proof:
         yield from self._interrupted("broken", marks)
         if not self._done:
             raise ProofError(
-                f"the run was at its end, after step {self._end}, before it was interrupted. Prove more steps: "
-                "--steps, and a dataset that has them."
+                f"the job ended at step {self._end}, before the first interruption. Prove a job that trains longer: "
+                "--steps N, and a dataset with that many batches."
             )
         difference = self._difference("whole", "broken")
         if difference is not None:
@@ -86,9 +86,10 @@ class Proof:
         names, rows = trace.read(self._trace("whole"))
         _, repeated = trace.read(self._trace("broken"))
         metrics = [name for name in names if not name.startswith(trace.BATCH)]
+        steps, variables = text.counted(len(rows), "step"), text.counted(self._variables, "variable")
         yield (
-            f"compared: {len(rows)} steps ({len(repeated) - len(rows)} of them done again after a kill), their batches "
-            f"and {', '.join(metrics) or 'no metrics'}; {self._variables} variables at the end"
+            f"compared: {steps} ({len(repeated) - len(rows)} of them done again after a kill), their batches and "
+            f"{', '.join(metrics) or 'no metrics'}; {variables} at the end"
         )
         yield f"interrupted: {interruptions(self._done, marks)}"
         yield from missing(self._done, marks, self._interruptions, self._end)
@@ -137,7 +138,7 @@ class Proof:
         if not self._trace(name).exists():
             raise ProofError("the dataset has no batch: not one step could be run.")
         self._end = self._reached(name)
-        return f"without a stop: {self._end} steps in {text.seconds(time.monotonic() - begun)}"
+        return f"without a stop: {text.counted(self._end, 'step')} in {text.seconds(time.monotonic() - begun)}"
 
     def _interrupted(self, name: str, marks: Marks) -> Iterator[str]:
         """Run it with interruptions. If it is over before one of them, interrupt another run, at other steps."""
@@ -154,7 +155,7 @@ class Proof:
             if len(self._done) == len(planned):
                 break
         live(self._of_workers(config), None)
-        yield f"to the end: {self._reached(name)} steps"
+        yield f"to the end: {text.counted(self._reached(name), 'step')}"
 
     def _happened(self, name: str, interruption: Interruption, code: int) -> bool:
         """Return whether a run was interrupted, and was not over yet."""

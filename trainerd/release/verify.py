@@ -21,6 +21,7 @@ from trainerd.checkpoints.contents.object_graph import own_objects, variables_am
 from trainerd.errors import ReleaseError
 from trainerd.loop.contract import Exportable
 from trainerd.release.alone import digest, said, saved_form
+from trainerd.text import counted
 
 log = logging.getLogger(__name__)
 
@@ -153,9 +154,11 @@ def verify(path: Path, form: str, references: References, folder: Path) -> str:
             f"checkpoint. {_NO_RELEASE}"
         )
     if "rejected" in found:
-        outputs = [f"no outputs: no example of the job fits, and values that were made fail ({found['rejected']})"]
+        outputs = [
+            f"no outputs: no batch of the job fits the signature, and generated inputs fail ({found['rejected']})"
+        ]
     return ", ".join(
-        [f"{len(found['variables'])} variables", *outputs, *_compare_figures(path, found, references.figures)]
+        [counted(len(found["variables"]), "variable"), *outputs, *_compare_figures(path, found, references.figures)]
     )
 
 
@@ -226,7 +229,7 @@ def _verify_weights(path: Path, exportable: Exportable) -> str:
         for (_, each), value in zip(variables, before, strict=True):
             each.assign(value)
     _require_none(path, "weights", lacking, len(variables))
-    return f"{len(variables)} variables"
+    return counted(len(variables), "variable")
 
 
 def _other(value: Any) -> Any:
@@ -248,10 +251,10 @@ def _compare_outputs(path: Path, model: Any, found: Mapping[str, Any], folder: P
             f"the outputs of {path.name}, loaded again, differ from the checkpoint's by {furthest:.3g} of the largest. "
             f"{_NO_RELEASE}"
         )
-    what = "outputs"
+    same = f"outputs to {furthest:.1g} of the largest" if furthest else "outputs bit for bit"
     if "made" in found:
-        what += f" for values that were made, because no example of the job fits its signature ({found['made']})"
-    yield f"{what}, to {furthest:.1g} of the largest" if furthest else f"{what}, bit for bit"
+        same += f", on generated inputs: no batch of the job fits the signature ({found['made']})"
+    yield same
 
 
 def worst(ones: Sequence[Any], others: Sequence[Any]) -> float:

@@ -490,7 +490,7 @@ class AttachedRun(ABC):
                     where = run.checkpointer.resume_point
                     log.warning(_TORN, self.place, where, extra={"event": "abandoned"})
             elif self.loop.saves_at_end or self.outcome is not None:
-                ending = self.outcome or outcome.LOOP_ENDED
+                ending = self._ending
                 self._record(run)
                 if ending.phase is Phase.PAUSED:
                     self._reporter.update(phase=Phase.PAUSING)
@@ -500,6 +500,11 @@ class AttachedRun(ABC):
                 run.checkpointer.wait()
             if self.outcome is None or self.outcome.phase is not Phase.PAUSED:
                 self._reporter.update(phase=Phase.FINISHING)  # no step comes: threads are joined
+
+    @property
+    def _ending(self) -> Outcome:
+        """The outcome; if none is decided, the end of the loop."""
+        return self.outcome or (outcome.LOOP_ENDED if self.loop.library is None else outcome.FIT_ENDED)
 
     @property
     def _says_finished(self) -> bool:
@@ -535,7 +540,7 @@ class AttachedRun(ABC):
         with self._session_link.boundary.lock if self._session_link is not None else contextlib.nullcontext():
             if self._run is not None:
                 failure = error if has_failed(error, self.outcome) else None
-                self._host.report_end(self.outcome or outcome.LOOP_ENDED, failure)
+                self._host.report_end(self._ending, failure)
             self._gone()
             if self._session_link is not None:
                 self._session_link.boundary.retire()

@@ -132,9 +132,9 @@ def _warn(
         )
     if random:
         inexact_ops.warn_or_refuse(
-            f"the job's step uses {_listed(described(node, graph) for node in random)}, which keep their place in the "
-            "random numbers where no checkpoint can reach: after a pause they start over. Use a tf.random.Generator "
-            "that is in the job's state, tf.random.stateless_*, or Keras layers with their own seed generators.",
+            f"the step draws random numbers with {_listed(described(node, graph) for node in random)}. No checkpoint "
+            "holds their state, so they start over after a pause. Use a tf.random.Generator that is in the job's "
+            "state, tf.random.stateless_*, or Keras layers with their own seed generators.",
             refuse=refuse,
             event="random-ops",
         )

@@ -83,21 +83,21 @@ def _try(iterator: Any, otherwise: str) -> None:
                     "the dataset's position cannot be saved, so a pause would lose it: a function of the dataset reads "
                     "a variable, such as the seed of a Keras layer that augments. Put that layer into the model, or "
                     f"{otherwise}."
-                ) from error
+                ) from None
             if "SeedGenerator is stateful" in str(error):
                 raise EntryError(
                     "the dataset's position cannot be saved, so a pause would lose it: a function of the dataset, such "
                     "as that of an interleave or a flat_map, calls shuffle(...). Shuffle what comes out of it, "
                     f"or {otherwise}."
-                ) from error
+                ) from None
             raise EntryError(
-                "the dataset's position cannot be saved, so a pause would lose it:\n"
-                f"  {re.sub(r'{{.*?}} |  ?.Op:.*', '', str(error).splitlines()[0])}\n"
+                "the dataset's position cannot be saved, so a pause would lose it: "
+                f"{re.sub(r'{{.*?}} |  ?.Op:.*', '', str(error).splitlines()[0])} "
                 "Write it without from_generator, without tf.py_function and tf.numpy_function (or "
                 "tf.numpy_function(..., stateful=False), if the function keeps nothing between calls), and without "
                 "stateful random ops in `map` (use tf.random.stateless_* with a seed from Dataset.random), or "
                 f"{otherwise}."
-            ) from error
+            ) from None  # the message has what TensorFlow says
 
 
 def _hangs(stage: tf.data.Dataset) -> bool:

@@ -191,10 +191,8 @@ class Forgotten:
         self._warned |= {(id(callback), each) for each in new}
         if new:
             log.warning(
-                "the callback %s keeps what no checkpoint holds, so after a resume it restarts: %s. Keep it in "
-                "attributes of the callback. trainerd saves those that are numbers, texts, arrays, collections of "
-                "them, variables, generators of NumPy's and Python's random numbers, and objects with get_state and "
-                "set_state, or state_dict and load_state_dict.",
+                "no checkpoint holds what the callback %s changes: %s. That restarts after a resume. Make it an "
+                "attribute of the callback, such as a number, a string, an array or a generator of random numbers.",
                 type(callback).__name__,
                 "; ".join(new),
                 extra={"event": "callbacks"},

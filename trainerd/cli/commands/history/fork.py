@@ -80,7 +80,7 @@ def _how_to_train(rundir: RunDirectory, config_path: Path | None, logdir: Path |
     """Return the command or program that trains a fork: that of the original run, with the new folder."""
     job = job_of(rundir)
     if job and is_program(job):
-        return f"{how_to_start(rundir, config_path, logdir)} with the run directory {folder}"
+        return f"{how_to_start(rundir, config_path, logdir)}, with the run directory {folder},"
     config, _ = options.config_and_logdir(rundir, job, config_path, logdir)
     return f"`{options.command_line('run', config, folder)}`"
 

@@ -36,7 +36,12 @@ def command(run: RunOptions, rank: int | None) -> None:
                 return  # Nobody types what is next into a journal.
             where = Path(process.state.logdir)  # it may have been moved
             for line in summary(
-                outcome, process.state, written, run.config_path, run.logdir if where == config.rundir else where
+                outcome,
+                process.state,
+                written,
+                run.config_path,
+                run.logdir if where == config.rundir else where,
+                is_of_several=config.is_of_several,
             ):
                 say(line)
 

@@ -74,7 +74,7 @@ def look(rundir: RunDirectory, how_to_start: Callable[[], str]) -> tuple[State, 
                 f"{rundir.state} is damaged, and there is no checkpoint yet. {how_to_start()} starts from step 0."
             )
         if saved is None:
-            raise NotRunningError(f"nothing has been trained in {rundir.path} yet. {how_to_start()} does.")
+            raise NotRunningError(f"nothing has been trained in {rundir.path} yet. {how_to_start()} starts it.")
         # state.json is gone or damaged: what the manifests say is all there is to say.
         phase = Phase.FINISHED if saved.reason == FINISH else Phase.PAUSED
         metrics, last = dict(saved.metrics), catalogue.as_last(rundir, saved)
