@@ -198,25 +198,6 @@ class Counting(keras.metrics.Metric):  # type: ignore[misc]
         self.counts["all"].assign(0.0)
 
 
-class Total:
-    """An object of the user's that a metric uses, or that is one."""
-
-    def __init__(self) -> None:
-        self.parts = {"sum": tf.Variable(0.0)}
-
-    def __call__(self, wanted: Any, given: Any) -> Any:
-        return self.parts["sum"].assign_add(tf.reduce_mean(given))
-
-
-class Helped(Counting):
-    def __init__(self) -> None:
-        super().__init__()
-        self.total = Total()
-
-    def result(self) -> Any:
-        return super().result() + self.total(0.0, 1.0)
-
-
 class Warming(keras.losses.Loss):  # type: ignore[misc]
     def __init__(self, has_count: bool = True) -> None:
         super().__init__()
@@ -254,10 +235,10 @@ class OptimizerInAList(keras.Sequential):  # type: ignore[misc]
         return self.compute_metrics(x, y, self(x), None)
 
 
-def counting_job(loss: Any, metrics: Callable[[], list[Any]] = lambda: [Counting()]) -> KerasJobSession:
+def counting_job(loss: Any) -> KerasJobSession:
     keras.utils.set_random_seed(5)
     model = OptimizerInAList()
-    model.compile("sgd", loss, metrics=metrics())
+    model.compile("sgd", loss, metrics=[Counting()])
     data = tf.data.Dataset.from_tensors((X, X[:, :1])).repeat()
     session = KerasJobSession(trainerd.KerasJob(model, data, steps_per_epoch=1000), repeats=True)
     session.bind(Flag())
@@ -265,8 +246,7 @@ def counting_job(loss: Any, metrics: Callable[[], list[Any]] = lambda: [Counting
 
 
 def test_plain_variables_of_metrics_optimizers_and_losses_are_saved(tmp_path: Path) -> None:
-    metrics = lambda: [Counting(), Helped(), Total()]  # noqa: E731
-    whole, first, second = (counting_job(Warming(), metrics) for _ in range(3))
+    whole, first, second = (counting_job(Warming()) for _ in range(3))
     rows = first.run_until(3).rows.tolist()
     first.snapshot().write(tmp_path / "model.ckpt-3", lambda moved: None)
     second.restore(tmp_path / "model.ckpt-3")
@@ -281,14 +261,6 @@ def test_plain_variables_have_the_same_keys_before_and_after_training() -> None:
     model.fit(X, X[:, :1], verbose=0)
     assert {key for key in hidden({"model": model}) if is_inner(key)} == before
     assert {is_of_metrics(key) for key in before} == {True, False} and len(before) == 4
-
-
-def test_older_checkpoint_without_the_variables_of_helpers_is_restored(tmp_path: Path) -> None:
-    first, second = counting_job(Warming()), counting_job(Warming(), lambda: [Helped()])
-    first.run_until(3)
-    first.snapshot().write(tmp_path / "model.ckpt-3", lambda moved: None)
-    second.restore(tmp_path / "model.ckpt-3")
-    assert second.run_until(4).last()["counting"] == 1.0 + first.run_until(4).last()["counting"]
 
 
 def test_checkpoint_without_a_loss_s_variable_is_restored_with_a_warning(

@@ -418,6 +418,17 @@ def test_init_fn_is_called_where_there_is_no_checkpoint(tmp_path: Path) -> None:
         assert count.p.numpy() == expected
 
 
+def test_init_fn_is_not_called_for_a_session_that_has_trained(tmp_path: Path) -> None:
+    count = Count()
+    sv = count.supervised(tmp_path, init_fn=lambda session: count.p.assign(100.0), save_model_secs=0)
+    session = sv.prepare_or_wait_for_session()
+    session.run(count.step, steps=2)
+    sv.stop()
+    sv.start_standard_services(session)
+    sv.stop()
+    assert count.p.numpy() == 104.0
+
+
 def test_a_supervisor_may_be_used_again(tmp_path: Path) -> None:
     count = Count()
     sv = count.supervised(tmp_path)

@@ -431,9 +431,9 @@ def test_who_watches_sees_a_checkpoint_get_written(tmp_path: Path) -> None:
     watched = list[Callable[[], object]]()
 
     class Watching(ProcessHost):
-        def guarded(self, services: Run, *, is_driven: bool) -> contextlib.AbstractContextManager[None]:
-            watched.append(services.store.progress)
-            return super().guarded(services, is_driven=is_driven)
+        def guarded(self, run: Run, *, is_driven: bool) -> contextlib.AbstractContextManager[None]:
+            watched.append(run.store.progress)
+            return super().guarded(run, is_driven=is_driven)
 
     found = counter()
     sv = trainerd.Supervisor(graph=found.graph, logdir=str(tmp_path), save_model_secs=0, host=Watching())

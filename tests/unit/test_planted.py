@@ -146,13 +146,16 @@ def test_root_has_tensorboard_open_no_file_of_another_user(
         assert code == 64 and not served
     (rundir.path / "bob").rmdir()
     code, text = cli("tensorboard", "--port", "0", "--logdir", str(rundir.path))
-    assert code == 64 and f"{rundir.path / 'open'} is a folder that other users can write to" in text
+    assert code == 64 and f"{rundir.path / 'open'} can be written by other users" in text
     (rundir.path / "open").rmdir()
     (rundir.path / "events.out.tfevents.1.host").symlink_to(rundir.path.parent)
     code, text = cli("tensorboard", "--port", "0", "--logdir", str(rundir.path))
     assert code == 64 and "is a symbolic link" in text and not served
     (rundir.path / "events.out.tfevents.1.host").unlink()
-    (rundir.path / "file").touch()
+    (rundir.path / "file").touch(0o666)
+    (rundir.path / "file").chmod(0o666)
+    code, text = cli("tensorboard", "--port", "0", "--logdir", str(rundir.path))
+    assert code == 64 and "file can be written by other users" in text and not served
     os.chown(rundir.path / "file", 12345, 12345)
     code, text = cli("tensorboard", "--port", "0", "--logdir", str(rundir.path))
     assert code == 64 and "file belongs to uid 12345" in text and not served
@@ -160,7 +163,7 @@ def test_root_has_tensorboard_open_no_file_of_another_user(
     rundir.path.chmod(0o777)
     for folder in (rundir.path, rundir.path / "later"):
         code, text = cli("tensorboard", "--port", "0", "--logdir", str(folder))
-        assert code == 64 and "other users can write to" in text and not served
+        assert code == 64 and "can be written by other users" in text and not served
     rundir.path.chmod(0o755)
     assert cli("tensorboard", "--port", "0", "--logdir", str(rundir.path / "later"))[0] == 0 and served
     assert cli("tensorboard", "--port", "0", "--logdir", str(rundir.path))[0] == 0 and served

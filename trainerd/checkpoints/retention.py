@@ -95,7 +95,7 @@ def _spaced(line: Sequence[Point], policy: Policy) -> set[int]:
     """Return the steps that are far enough after the last one kept, from the oldest on.
 
     Training time counts, not the wall clock: it stops while the run is paused, and nobody sets it. A checkpoint that
-    is kept once is kept permanently, since no older one comes.
+    this rule keeps once is kept permanently, since no older one comes.
     """
     kept: set[int] = set()
     last = 0.0

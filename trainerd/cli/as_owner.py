@@ -68,7 +68,8 @@ def require_roots_alone(folder: Path, does: str) -> Path:
         there, *above = [each for each in (real, *real.parents) if each.exists()]
         found = [(there, False), *((each, True) for each in above)]
         found += [(Path(parent, name), False) for parent, *both in os.walk(real) for names in both for name in names]
-        for path, is_above in found:
+    for path, is_above in found:
+        with storage(f"read {path}", missing_ok=True):  # a run that trains there removes files
             if (why := _open_to_others(path.lstat(), is_above=is_above)) is not None:
                 raise UsageError(
                     f"{path} {why}, and this command {does}. As root it does so only where no other user can change "
@@ -89,9 +90,8 @@ def _open_to_others(found: os.stat_result, *, is_above: bool) -> str | None:
         return f"belongs to {_name(found.st_uid)}"
     if stat.S_ISLNK(mode):
         return "is a symbolic link"
-    is_writable = mode & stat.S_IWOTH or (mode & stat.S_IWGRP and found.st_gid != 0)
-    if stat.S_ISDIR(mode) and is_writable and not (is_above and mode & stat.S_ISVTX):
-        return "is a folder that other users can write to"
+    if mode & (stat.S_IWGRP | stat.S_IWOTH) and not (is_above and mode & stat.S_ISVTX):
+        return "can be written by other users"
     return None
 
 

@@ -111,7 +111,7 @@ class DaemonHost:
 
     @contextlib.contextmanager
     def guarded(self, run: Run, *, is_driven: bool) -> Iterator[None]:
-        """Let the watchdog see its saves, and end the process if a pause waits for ever."""
+        """Let the watchdog see its saves, and end the process if a pause waits forever."""
         from trainerd.run.host import guarded  # its room may import TensorFlow
 
         self._progress = run.store.progress

@@ -27,7 +27,7 @@ from trainerd.errors import TrainerdError
 def examine(facts: Facts) -> Iterator[Finding]:
     """Yield every finding about a run. Nothing is written; a subject that cannot be examined is a finding too."""
     properties = systemd.show(facts.service)
-    looks: dict[str, Callable[[], Iterator[Finding]]] = {
+    checks: dict[str, Callable[[], Iterator[Finding]]] = {
         disk.SPACE: lambda: disk.check(facts),
         filesystem.SUBJECT: lambda: filesystem.check(facts),
         fsync.SUBJECT: lambda: fsync.check(facts),
@@ -39,8 +39,8 @@ def examine(facts: Facts) -> Iterator[Finding]:
         versions.SUBJECT: lambda: versions.check(facts),
         gpu.SUBJECT: lambda: gpu.check(facts, properties),
     }
-    for subject, look in looks.items():
+    for subject, check in checks.items():
         try:
-            yield from look()
+            yield from check()
         except (OSError, psutil.Error, TrainerdError) as error:
             yield warning(subject, f"it cannot be looked at: {error}", "look as the user that trains, or as root.")

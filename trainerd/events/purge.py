@@ -45,6 +45,6 @@ def void_from(logdir: Path, step: int) -> list[Summary.Value]:
 
 
 def _void(value: Summary.Value) -> Summary.Value:
-    """Return the kind of curve goes with it, for the day on which the file with the real points is deleted."""
+    """Return a value that voids points. It has the kind of the curve, for when the real points are deleted."""
     metadata = value.metadata if value.HasField("metadata") else _SCALAR
     return Summary.Value(tag=value.tag, metadata=metadata, **{VOID: b""})

@@ -107,7 +107,7 @@ class EventWriter:
         self._in_background(EventFile.flush)
 
     def sync(self) -> None:
-        """Put what was written so far on disk, and wait for that, but not for ever if the disk hangs.
+        """Put what was written so far on disk, and wait for that, but not forever if the disk hangs.
 
         Another thread than the loop's calls it.
         """
@@ -119,7 +119,7 @@ class EventWriter:
         self._background.raise_first_error()
 
     def close(self) -> None:
-        """Wait until everything is written, but not for ever if the disk hangs."""
+        """Wait until everything is written, but not forever if the disk hangs."""
         if not self._is_open:
             return
         error: StorageError | None = None

@@ -185,7 +185,7 @@ def require_target(rundir: RunDirectory, target: RollbackTarget) -> Manifest:
 
 
 def _elsewhere(rundir: RunDirectory, target: RollbackTarget) -> str:
-    """Return a sentence that names the last earlier line with a checkpoint of this step; empty if there is none."""
+    """Return a sentence on the last earlier line that has this step; empty if none has it, or if a line is named."""
     found = [line.number for line in lines(rundir) if target.step in checkpoints_of(rundir, line.number).steps()]
     if not found or target.line is not None:
         return ""

@@ -41,7 +41,7 @@ class Host(Protocol):
         ...
 
     def owns(self, rundir: RunDirectory) -> bool:
-        """Return whether it is this run directory."""
+        """Return whether this host holds this run directory."""
         ...
 
     def session(

@@ -184,7 +184,7 @@ def acquire(rundir: RunDirectory) -> Iterator[Lock]:
 def is_there(rundir: RunDirectory) -> bool:
     """Return whether the run directory that this process holds was not removed.
 
-    One that was made again, or emptied, is taken.
+    If it was made again, or emptied, its lock is taken again.
     """
     held = _lock_of(rundir)
     if held is None:

@@ -1,4 +1,4 @@
-"""Follows what happens to a run: each look reads the events that were written since the last."""
+"""Follows what happens to a run: each read continues where the last one ended."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class EventReader:
       rundir: the run directory.
 
     Attributes:
-      events: the newest that the file has, oldest first. A look that finds more keeps the objects of those before.
-      counts: how many of each kind happened since the first look, those that were there included. It never falls,
+      events: the newest that the file has, oldest first. A read that finds more keeps the objects of those before.
+      counts: how many of each kind happened since the first read, those that were there included. It never falls,
         although the oldest events are dropped from the file.
     """
 
@@ -50,7 +50,7 @@ class EventReader:
                 self._inode = found.st_ino
 
     def _read(self, path: Path, known_to: int, size: int) -> None:
-        """Read from where the last look ended; the end alone of a file that has grown by more than is read at once."""
+        """Read from where the last read ended; the end alone of a file that has grown by more than is read at once."""
         start = max(known_to, size - MIB)
         with open_to_read(path) as file:
             file.seek(start)

@@ -50,7 +50,7 @@ class RunDetail:
     Attributes:
       tag: the metric, which is the loss, or else the first that there is.
       curve: its points.
-      is_complete: whether all that was written of it has been read. If not, the next look reads on.
+      is_complete: whether all that was written of it has been read. If not, the next read continues.
       checkpoints: its newest checkpoints, by step.
       checkpoint_count: how many there are in all.
       moments: what happened, by step.
@@ -82,7 +82,7 @@ class WatchedRun:
         self._events = EventReader(self.rundir)
         self._entries: Cached[tuple[int, list[TimelineEntry]]] = Cached()
         self._moments: Cached[list[StoryMoment]] = Cached()
-        self._metrics: Mapping[str, float] = {}  # at the last look
+        self._metrics: Mapping[str, float] = {}  # at the last read
         self._follower: tuple[str, CurveFollower] | None = None
         self.known = RunDetail(_LOSS, Curve(), False, (), 0, ())
 
@@ -99,7 +99,7 @@ class WatchedRun:
         return RunView(**vars(run) | {"unread": unread}, events=events, event_counts=counts)
 
     def detail(self) -> RunDetail:
-        """Read the new points of its curve, and its checkpoints; after a look. One thread at a time.
+        """Read the new points of its curve, and its checkpoints; after a read. One thread at a time.
 
         Raises:
           DataError: a manifest is of another version of trainerd.
@@ -113,7 +113,7 @@ class WatchedRun:
         count, entries = self._entries.get(stamps, lambda: _newest(present_line(self.rundir)))
         marks = (stamps, stamp_of(self.rundir.events), list(curve.begins), len(curve.evaluated))
         moments = self._moments.get(marks, lambda: moments_of(self.rundir, entries, curve)[-_MOST:])
-        shown = replace(curve, steps=list(curve.steps), values=list(curve.values))  # the next look changes it
+        shown = replace(curve, steps=list(curve.steps), values=list(curve.values))  # the next read changes it
         self.known = RunDetail(tag, shown, self._follower[1].is_complete, entries, count, moments)
         return self.known
 
@@ -151,7 +151,7 @@ class Runs:
         self._listed_at = self._looked_at = -math.inf
         self._seen: list[RunView] = []
         self._lock = threading.Lock()
-        self._reads = threading.Lock()  # a detail; it may take long, and keeps no look waiting
+        self._reads = threading.Lock()  # a detail; it may take long, and keeps no other read waiting
 
     def read(self) -> list[RunView]:
         """Read the present state of all runs, and return them by name.
@@ -167,7 +167,7 @@ class Runs:
             return self._seen
 
     def seen(self) -> list[RunView]:
-        """Return the result of the last look if that was within two seconds; else look.
+        """Return the result of the last read if that was within two seconds; else read.
 
         Raises:
           StorageError: see `read`.
@@ -175,7 +175,7 @@ class Runs:
         return self._seen if self._timer() - self._looked_at < _FRESH_SECS else self.read()
 
     def detail(self, name: str) -> RunDetail | None:
-        """Return the curve and the checkpoints of one run of the last look; None if there is none of this name.
+        """Return the curve and the checkpoints of one run of the last read; None if there is none of this name.
 
         While another thread reads a detail for long, it is what was read last, and is not complete.
 

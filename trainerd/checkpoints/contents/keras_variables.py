@@ -22,7 +22,6 @@ _METRICS, _SEEDS, _INNER, _INNER_OF_METRICS = "/.METRICS", "/.SEEDS", "/.INNER",
 _LISTED_AGAIN = ("_trainable_variables", "_non_trainable_variables", "_layers", "_metrics", "_seed_generators")
 _SHOWN = 5  # names in a message
 _LONG = 1000  # elements of a list, such as a vocabulary, of which the first shows what the others are
-_LIBRARIES = {"builtins", "keras", "numpy", "tensorflow", "types"}  # whose objects are not looked into
 _PLAIN = (str, bytes, int, float, type(None), np.ndarray)
 _Parts = Sequence[tuple[str, Any]]  # an owner first, and what `_walk` finds in it
 # What Keras calls in a step and does not track as it tracks a layer: not each variable in it is among its `variables`.
@@ -155,20 +154,18 @@ def _inner(name: str, parts: _Parts) -> Iterator[tuple[str, Any]]:
     Those of metrics are numbered: a compiled metric stands in objects of Keras whose attributes have private names.
     """
     of_metrics: dict[int, Any] = {}
-    of_helpers: dict[int, Any] = {}  # numbered last: older checkpoints have the others alone
     for path, part in parts:
         if isinstance(part, _NOT_LAYERS):
             where = f"{name}/{path}".rstrip("/") + _INNER
-            for found, contents in ((of_metrics, _contents_beside_layers), (of_helpers, _contents_with_helpers)):
-                inside = list(_walk(part, contents))
-                inner = [each for place, held in inside for each in _variables_of(f"{where}/{place}", held)]
-                if isinstance(part, keras.metrics.Metric):
-                    metrics = [held for _, held in inside if isinstance(held, keras.metrics.Metric)]
-                    listed = {identity(variable) for metric in metrics for variable in metric.variables}
-                    found |= {identity(each): each for _, each in inner if identity(each) not in listed}
-                else:
-                    yield from inner
-    yield from _numbered(f"{name}{_INNER_OF_METRICS}", (of_metrics | of_helpers).values())
+            inside = list(_walk(part, _contents_beside_layers))
+            found = [each for inner, held in inside for each in _variables_of(f"{where}/{inner}", held)]
+            if isinstance(part, keras.metrics.Metric):
+                metrics = [held for _, held in inside if isinstance(held, keras.metrics.Metric)]
+                listed = {identity(variable) for metric in metrics for variable in metric.variables}
+                of_metrics |= {identity(each): each for _, each in found if identity(each) not in listed}
+            else:
+                yield from found
+    yield from _numbered(f"{name}{_INNER_OF_METRICS}", of_metrics.values())
 
 
 def _owners(state: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
@@ -247,14 +244,6 @@ def _contents_beside_layers(part: Any) -> Iterable[tuple[str, Any]]:
         named = [name for name in vars(part) if name not in _LISTED_AGAIN and not name.startswith("_self_")]
         return ((name, vars(part)[name]) for name in named if not isinstance(vars(part)[name], _PLAIN))
     return _elements(part)
-
-
-def _contents_with_helpers(part: Any) -> Iterable[tuple[str, Any]]:
-    """Return the same, and what is in objects of the user's own classes, such as a callable that is a metric."""
-    is_users = type(part).__module__.partition(".")[0] not in _LIBRARIES and not isinstance(part, type)
-    if isinstance(part, _NOT_LAYERS | keras.layers.Layer) or not (is_users and hasattr(part, "__dict__")):
-        return _contents_beside_layers(part)
-    return ((name, each) for name, each in vars(part).items() if not isinstance(each, _PLAIN))
 
 
 def _elements(part: Any) -> Iterable[tuple[str, Any]]:

@@ -94,8 +94,7 @@ class SupervisedGraph(GraphRun):
         self.graph.finalize()
 
     def make_session(self, master: str, config: Any, max_wait_secs: float) -> Any:
-        """Return a session, restored from what was found or initialized; by the chief, which another process waits
-        for."""
+        """Return a session, restored from what was found or initialized. Others wait until the chief has made it."""
         with self.graph.as_default():
             if not self._is_chief:
                 return self.session_manager.wait_for_session(master, config=config, max_wait_secs=max_wait_secs)

@@ -109,7 +109,7 @@ class _Shuffle:
 
     @property
     def is_begun_at_once(self) -> bool:
-        """True if it begins with its epoch: another shuffle, or an earlier input, is read before."""
+        """True if it begins with its epoch; False if another shuffle, or an earlier input, is read before it."""
         return not any(
             stage_name(stage) == "Shuffle" or (stage_name(stage) == "Concatenate" and branch)
             for stage, branch in self.above

@@ -146,18 +146,21 @@ class StepRun(FunctionRun):
         self.summary_op = None if summary_op is USE_DEFAULT else summary_op
         self.saver = checkpoint
         self._init_fn = init_fn
+        self._is_new = False
         model = CheckpointModel(checkpoint, global_step, self.summary_op)
         super().__init__(rundir, model, KeepSettings(), loop, host)
 
     def make_session(self, master: str = "", config: Any = None, max_wait_secs: float = 0) -> StepSession:
         """Return a session, which `take` restores. Its arguments are for graphs."""
+        self._is_new = self.found_prefix is None
         tf.summary.experimental.set_step(self.global_step)
         return StepSession(self.model, self.global_step, counts=self._counts)
 
     def take(self, session: Any) -> Any:
         """Manage this session; see `AttachedRun`. If there was no checkpoint, the program's `init_fn` is called."""
         super().take(session)
-        if self.found_prefix is None and self._init_fn is not None:
+        is_new, self._is_new = self._is_new, False
+        if is_new and self._init_fn is not None:
             self._init_fn(session)
         return session
 
