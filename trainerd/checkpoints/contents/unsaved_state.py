@@ -149,8 +149,8 @@ def _warn(
             f"the step changes what is not in {where}: {_listed(texts)}. No checkpoint holds it, and after a pause it "
             "starts over. Put what it belongs to (an optimizer, a tf.random.Generator, a layer, an iterator) into "
             f"{where}; a metric of Keras, into an attribute of a model that is in it; a variable that a metric uses, "
-            "into an attribute of the metric. Read a dataset by an iterator that is made outside of the step. Keep what "
-            "is in a queue, a staging area, an accumulator or a file in variables.",
+            "into an attribute of the metric. Read a dataset by an iterator that is made outside of the step. Keep "
+            "what is in a queue, a staging area, an accumulator or a file in variables.",
             refuse=refuse,
             event="forgotten",
         )
