@@ -148,10 +148,24 @@ def test_root_has_tensorboard_open_no_file_of_another_user(
     code, text = cli("tensorboard", "--port", "0", "--logdir", str(rundir.path))
     assert code == 64 and f"{rundir.path / 'open'} can be written by other users" in text
     (rundir.path / "open").rmdir()
-    (rundir.path / "events.out.tfevents.1.host").symlink_to(rundir.path.parent)
+    other = rundir.path.parent / "other"
+    (other / "bob").mkdir(parents=True)
+    os.chown(other / "bob", 12345, 12345)
+    (other / "link").symlink_to(rundir.path.parent)
+    link = rundir.path / "link"
+    for target in (other, other / "bob", other / "link", "/tmp/not-there", "../other/bob/not-there"):
+        link.symlink_to(target)
+        code, text = cli("tensorboard", "--port", "0", "--logdir", str(rundir.path))
+        assert code == 64 and ("belongs to" in text or "can be written" in text) and not served
+        link.unlink()
+    (other / "bob").rmdir()
+    link.symlink_to("../other/link")  # to what has this link in it
+    assert cli("tensorboard", "--port", "0", "--logdir", str(rundir.path))[0] == 0 and served
+    served.clear()
+    os.lchown(link, 12345, 12345)
     code, text = cli("tensorboard", "--port", "0", "--logdir", str(rundir.path))
-    assert code == 64 and "is a symbolic link" in text and not served
-    (rundir.path / "events.out.tfevents.1.host").unlink()
+    assert code == 64 and "belongs to" in text and not served
+    link.unlink()
     (rundir.path / "file").touch(0o666)
     (rundir.path / "file").chmod(0o666)
     code, text = cli("tensorboard", "--port", "0", "--logdir", str(rundir.path))

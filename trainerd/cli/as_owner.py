@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import shlex
 import stat
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from trainerd.errors import UsageError
@@ -16,6 +18,7 @@ from trainerd.system.durable_files import storage
 from trainerd.system.machine import MACHINE
 
 RUNS_JOB = "runs the job's code"
+_MOST_LINKS = 40  # on the way to a folder, as the kernel
 
 
 def require_owner(rundir: RunDirectory, does: str = RUNS_JOB) -> None:
@@ -44,8 +47,8 @@ def require_owner(rundir: RunDirectory, does: str = RUNS_JOB) -> None:
     )
 
 
-def require_roots_alone(folder: Path, does: str) -> Path:
-    """Require that only root can change what is in a folder, if this is root.
+def require_roots_alone(folder: Path, does: str) -> None:
+    """Require that only root can change what is in a folder, and where its links lead, if this is root.
 
     The command opens files there by their paths, again and again, and follows links.
 
@@ -53,29 +56,55 @@ def require_roots_alone(folder: Path, does: str) -> Path:
       folder: a run directory, or a folder of several. It may be missing.
       does: what the command does, for the message.
 
-    Returns:
-      The path of the folder, with no link on the way.
-
     Raises:
-      UsageError: another user can change something there, or on the way to it; or a link is there.
+      UsageError: another user can change something there, on the way to it, or where a link leads.
       StorageError: it cannot be read.
     """
     if os.geteuid() != 0:
-        return folder
+        return
     require_owner(RunDirectory(folder), does)
-    with storage(f"read {folder}"):
-        real = folder.resolve()
-        there, *above = [each for each in (real, *real.parents) if each.exists()]
-        found = [(there, False), *((each, True) for each in above)]
-        found += [(Path(parent, name), False) for parent, *both in os.walk(real) for names in both for name in names]
-    for path, is_above in found:
-        with storage(f"read {path}", missing_ok=True):  # a run that trains there removes files
-            if (why := _open_to_others(path.lstat(), is_above=is_above)) is not None:
-                raise UsageError(
-                    f"{path} {why}, and this command {does}. As root it does so only where no other user can change "
-                    "anything. Run it as the owner of the files, or copy them to a folder of root's."
-                )
-    return real
+    pending, seen = [folder.absolute()], set[Path]()
+    while pending:
+        for path, is_above in _reached(pending.pop()):
+            if path in seen:
+                continue
+            with storage(f"read {path}", missing_ok=True):  # a run that trains there removes files
+                found = path.lstat()
+                if (why := _open_to_others(found, is_above=is_above)) is not None:
+                    raise UsageError(
+                        f"{path} {why}, and this command {does}. As root it does so only where no other user can "
+                        "change anything. Run it as the owner of the files, or copy them to a folder of root's."
+                    )
+                if stat.S_ISLNK(found.st_mode) and not is_above:
+                    pending.append(path)
+                if not is_above:
+                    seen.add(path)
+
+
+def _reached(path: Path) -> Iterator[tuple[Path, bool]]:
+    """Yield each entry that a path leads through, links included, and all that is in the folder that it leads to.
+
+    Each comes with whether it is on the way to that folder. If that is missing, the one that would hold it is the last.
+    """
+    left, current, links = list(reversed(path.parts)), Path("/"), 0
+    above = list[Path]()
+    with storage(f"read {path}"):
+        while left:
+            part = left.pop()
+            current = Path("/") if part == "/" else current.parent if part == ".." else current / part
+            if not os.path.lexists(current):
+                above.append(current.parent)
+                break
+            above.append(current)
+            if current.is_symlink():
+                if (links := links + 1) > _MOST_LINKS:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+                left += reversed(current.readlink().parts)
+                current = current.parent
+        yield from ((each, True) for each in above[:-1])
+        yield above[-1], False
+        for parent, *both in os.walk(current):
+            yield from ((Path(parent, name), False) for names in both for name in names)
 
 
 def _open_to_others(found: os.stat_result, *, is_above: bool) -> str | None:
@@ -89,7 +118,7 @@ def _open_to_others(found: os.stat_result, *, is_above: bool) -> str | None:
     if found.st_uid != 0:
         return f"belongs to {_name(found.st_uid)}"
     if stat.S_ISLNK(mode):
-        return "is a symbolic link"
+        return None
     if mode & (stat.S_IWGRP | stat.S_IWOTH) and not (is_above and mode & stat.S_ISVTX):
         return "can be written by other users"
     return None

@@ -32,7 +32,7 @@ def command(config_path: Path | None, logdir: Path | None, host: str, port: int,
     A folder of several run directories shows them side by side. What else is given goes to TensorBoard as it is.
     """
     path = options.find_rundir(config_path, logdir).path
-    path = as_owner.require_roots_alone(path, "has TensorBoard read its files")
+    as_owner.require_roots_alone(path, "has TensorBoard read its files")
     require_free(host, port)
     if not path.is_dir():
         say(f"There is no {path} yet. It is shown as soon as something is trained there.", err=True)
