@@ -381,6 +381,6 @@ class CheckpointStore:
 
 
 def _remove_staging(staging: Path) -> None:
-    """Remove a staging folder as far as possible: a save makes it again, and a start removes what is left."""
+    """Remove a staging folder as far as possible: a save creates it again, and a start removes the rest."""
     with contextlib.suppress(OSError):
         safe_paths.remove_tree(staging)

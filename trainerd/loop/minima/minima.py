@@ -26,7 +26,7 @@ class Minima:
     """Follows the loss of every step, and holds the state of the lowest boundary that was looked at.
 
     A look never brings the loop to a boundary: it uses those that come anyway, once a second. A snapshot has later
-    steps copy what they write to. After one, there is no look until it has cost no more than `minima_overhead` of the
+    steps copy what they write to. After one, the next one waits until it has cost no more than `minima_overhead` of the
     time. Memory holds one snapshot at most, beside the one that is being written.
 
     Args:
@@ -61,7 +61,7 @@ class Minima:
 
     @property
     def is_on(self) -> bool:
-        """True if there is a loss to look at."""
+        """True if the steps report a loss."""
         return self._config.minima and self.valleys.count > 0
 
     def resumed(self, found: Manifest) -> None:

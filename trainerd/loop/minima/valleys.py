@@ -23,7 +23,7 @@ _TAIL = 40  # times the smoothing steps: what is older weighs less than the last
 
 
 class Verdict(enum.Enum):
-    """The result of a look at the loss."""
+    """The result of a check of the loss."""
 
     NOTHING = "nothing"
     LOWEST = "lowest"  # this is the lowest boundary of the valley so far

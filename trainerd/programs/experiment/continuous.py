@@ -97,7 +97,7 @@ class ContinuousEvaluation:
                 waiting.sleep(self._pace.throttle_secs - took)
 
     def _evaluated(self) -> Any:
-        """Return the metrics of the newest checkpoint; none if there is no new one."""
+        """Return the metrics of the newest checkpoint; an empty dict if there is nothing new to evaluate."""
         with contextlib.suppress(DataError):  # none can be read: the trainer says so
             newest = newest_checkpoint(self._model_dir)
             if newest is None:
@@ -116,7 +116,7 @@ class ContinuousEvaluation:
         return self._warn(_NOTHING_NEW)
 
     def _warn(self, message: str) -> Any:
-        """Warn that there is no evaluation, once in ten minutes."""
+        """Warn, at most once in ten minutes, why nothing is evaluated."""
         if time.monotonic() - self._warned_at > _WARN_SECS:
             tf1.logging.warning(message)
             self._warned_at = time.monotonic()
