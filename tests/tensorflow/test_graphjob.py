@@ -253,6 +253,21 @@ def test_random_ops_that_lose_their_place_are_reported(caplog: pytest.LogCapture
         GraphJobSession(dropping(), repeats=True)
 
 
+def test_an_order_that_can_be_lost_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    def batched() -> trainerd.GraphJob:
+        with tf.Graph().as_default() as graph:
+            dataset = tf.data.Dataset.range(23).shuffle(23, seed=2).batch(4).prefetch(2).repeat()
+            batch = tf.reduce_sum(tf1.data.make_one_shot_iterator(dataset).get_next())
+            v = tf1.get_variable("v", initializer=0.0)
+            with tf.control_dependencies([tf1.assign_add(tf1.train.get_or_create_global_step(), 1)]):
+                return trainerd.GraphJob(graph, tf1.assign_add(v, tf.cast(batch, tf.float32)))
+
+    GraphJobSession(batched())
+    assert "may have another order: OneShotIterator in " in caplog.text
+    with pytest.raises(EntryError, match=r"^deterministic = true, and after a pause near an epoch's end"):
+        GraphJobSession(batched(), repeats=True)
+
+
 @pytest.mark.parametrize("changes", [False, True])
 def test_an_evaluation_that_changes_the_graphs_variables_is_reported(
     caplog: pytest.LogCaptureFixture, changes: bool

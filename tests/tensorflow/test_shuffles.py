@@ -20,7 +20,7 @@ from trainerd import Job
 from trainerd.errors import EntryError
 from trainerd.sessions.input.iterator_state import set_drawn
 from trainerd.sessions.input.iterators import begin_again
-from trainerd.sessions.input.shuffle_order import begin_order, require_seeds, restore_order, warn_of_lost_order
+from trainerd.sessions.input.shuffle_order import begin_order, require_saved_order, require_seeds, restore_order
 from trainerd.sessions.input.validation_data import ValidationData
 from trainerd.sessions.tf2.job_session import FunctionSession
 
@@ -213,14 +213,18 @@ def test_many_epochs_are_as_many_seeds() -> None:
 def test_what_cannot_be_known_is_reported(
     dataset: Callable[[], tf.data.Dataset], is_told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    warn_of_lost_order(dataset())
+    require_saved_order(dataset(), refuse=False)
     assert ("next epochs may have another order" in caplog.text) == is_told
+    if is_told:
+        with pytest.raises(EntryError, match="deterministic = true, and the dataset has a shuffle"):
+            require_saved_order(dataset(), refuse=True)
 
 
 def test_random_numbers_that_are_others_in_each_epoch_are_reported(caplog: pytest.LogCaptureFixture) -> None:
-    warn_of_lost_order(Dataset.zip((shuffled(), Dataset.random(seed=4))).repeat())
+    require_saved_order(Dataset.zip((shuffled(), Dataset.random(seed=4))).repeat(), refuse=True)
     assert not caplog.text
-    warn_of_lost_order(Dataset.zip((shuffled(), Dataset.random(seed=4, rerandomize_each_iteration=True))).repeat())
+    rerandomized = Dataset.random(seed=4, rerandomize_each_iteration=True)
+    require_saved_order(Dataset.zip((shuffled(), rerandomized)).repeat(), refuse=False)
     assert "rerandomize_each_iteration" in caplog.text
 
 

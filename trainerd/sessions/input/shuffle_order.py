@@ -10,34 +10,18 @@ would have another order. The position does hold the epoch, which gives the numb
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
 from trainerd.checkpoints.contents import inexact_ops
+from trainerd.sessions.input.early_ends import ends_early
 from trainerd.sessions.input.iterator_state import BRANCHING, Mark, Marks, Position, set_drawn
 from trainerd.sessions.input.pipeline import inputs, is_reshuffled, setting, stage_name, stages
 
 log = logging.getLogger(__name__)
-
-# What runs ahead of what it gives: these, and `map`, which TensorFlow parallelizes by itself.
-_RUN_AHEAD = {"Prefetch", "ParallelMap", "ParallelBatch", "ParallelInterleave"}
-# What comes to the end of what is below it before its own.
-_ENDS_EARLY = _RUN_AHEAD | {"Shuffle", "Concatenate", "Interleave", "DirectedInterleave"}
-# What keeps the iterator below it at its end. Found by trying: every other stage lets go of it.
-_HOLD_ON = _RUN_AHEAD | {
-    "Map",
-    "Interleave",
-    "Cache",
-    "Scan",
-    "Unique",
-    "GroupByWindow",
-    "AssertCardinality",
-    "Options",
-}
-_BATCHES = {"Batch", "PaddedBatch", "Window", "Rebatch"}
 
 
 @dataclass(frozen=True)
@@ -116,26 +100,32 @@ class _Shuffle:
         )
 
 
-def warn_of_lost_order(dataset: tf.data.Dataset, *, begins_again: bool = False) -> None:
+def require_saved_order(dataset: tf.data.Dataset, *, refuse: bool, begins_again: bool = False) -> None:
     """Warn of shuffles whose next orders can be lost, since `restore_order` cannot count their epochs.
 
     Args:
       dataset: what is read.
+      refuse: whether that is an error.
       begins_again: whether it is begun again when it ends.
+
+    Raises:
+      EntryError: there is one, and it is.
     """
     if len(_counted(dataset, begins_again)) < len(_at_risk(dataset, begins_again)):
-        log.warning(
+        inexact_ops.warn_or_refuse(
             "the dataset has a shuffle that is cached, or repeated within what is repeated, or that two stages read: "
             "after a pause near an epoch's end the next epochs may have another order. Call shuffle(...) after "
             "cache(), and repeat() once.",
-            extra={"event": "lost-order"},
+            refuse=refuse,
+            event="lost-order",
         )
     if any(stage_name(stage) == "Random" and getattr(stage, "_rerandomize", None) for stage in stages(dataset)):
-        log.warning(
+        inexact_ops.warn_or_refuse(
             "the dataset has a Dataset.random(rerandomize_each_iteration=True): after a pause near an epoch's end the "
             "next epochs may have other numbers. Leave that out, and zip Dataset.random(...) with what is repeated "
             "already, so that it continues through all epochs.",
-            extra={"event": "lost-order"},
+            refuse=refuse,
+            event="lost-order",
         )
 
 
@@ -221,16 +211,17 @@ def _at_risk(dataset: tf.data.Dataset, begins_again: bool) -> list[_Shuffle]:
     """
     begins_again = begins_again and int(dataset.cardinality()) != tf.data.INFINITE_CARDINALITY
     maps_run_ahead = dataset.options().experimental_optimization.map_parallelization is not False
-    return [each for each in _shuffles(dataset, begins_again) if _ends_early(each, maps_run_ahead)]
+    return [each for each in _shuffles(dataset, begins_again) if _is_lost(each, maps_run_ahead)]
 
 
-def _ends_early(shuffle: _Shuffle, maps_run_ahead: bool) -> bool:
+def _is_lost(shuffle: _Shuffle, maps_run_ahead: bool) -> bool:
     """Return whether a stage releases a shuffle before its epoch ends, and there is another epoch."""
     if shuffle.begins_again:  # its last element is known for the last: its end is not asked for, and fetched ahead
         return True
     if not shuffle.repeats:
         return False
-    return _any_ends_early([stage for stage, _ in reversed(shuffle.above[shuffle.repeats[0] + 1 :])], maps_run_ahead)
+    between = reversed(shuffle.above[shuffle.repeats[0] + 1 :])
+    return ends_early(((stage_name(each), _may_end_smaller(each)) for each, _ in between), maps_run_ahead)
 
 
 def _shuffles(
@@ -250,21 +241,9 @@ def _marks(stage: tf.data.Dataset, branch: int) -> list[Mark]:
     return [branch] if name in BRANCHING else []
 
 
-def _any_ends_early(stages: Iterable[tf.data.Dataset], maps_run_ahead: bool) -> bool:
-    """Return whether one of the stages, from a shuffle upwards, ends early, and the stage above has released it."""
-    is_let_go = False
-    for stage in stages:
-        name = stage_name(stage)
-        is_let_go = is_let_go or name not in _HOLD_ON
-        ends_early = name in _ENDS_EARLY or (name == "Map" and maps_run_ahead)
-        if is_let_go and (ends_early or _has_a_smaller_last(stage)):
-            return True
-    return False
-
-
-def _has_a_smaller_last(dataset: tf.data.Dataset) -> bool:
-    """Return whether a stage may give a smaller last batch, and so reaches the end of its input."""
-    if stage_name(dataset) not in _BATCHES or setting(dataset, "drop_remainder"):
+def _may_end_smaller(dataset: tf.data.Dataset) -> bool:
+    """Return whether the last batch of a stage that batches may be smaller."""
+    if setting(dataset, "drop_remainder"):
         return False
     size, count = setting(dataset, "batch_size") or setting(dataset, "size"), int(inputs(dataset)[0].cardinality())
     return count < 0 or not size or count % size != 0 or setting(dataset, "shift") not in (None, size)

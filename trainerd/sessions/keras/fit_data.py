@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.sessions.input.iterators import begin_again
-from trainerd.sessions.input.shuffle_order import begin_order, require_seeds, restore_order, warn_of_lost_order
+from trainerd.sessions.input.shuffle_order import begin_order, require_saved_order, require_seeds, restore_order
 
 MANY = 2**62  # batches: more than any epoch has
 
@@ -32,7 +32,7 @@ class FitData:
         self.passes = self.begun = 0
         self.size = int(dataset.cardinality())
         if self.size != tf.data.INFINITE_CARDINALITY:  # the others are warned of when an iterator is tracked
-            warn_of_lost_order(dataset, begins_again=True)
+            require_saved_order(dataset, refuse=False, begins_again=True)
         require_seeds(dataset, refuse=False)
         self.kept = dataset.take(-1)  # an object of our own, and the same elements
         kind = type(self.kept)

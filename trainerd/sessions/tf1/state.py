@@ -25,7 +25,7 @@ import tensorflow as tf
 from trainerd.checkpoints.contents.tensor_values import owned
 from trainerd.checkpoints.format.os_errors import as_os_errors
 from trainerd.sessions.tf1.effects import READ, Effects, ancestors, is_change
-from trainerd.sessions.tf1.input_checks import unsound_iterators
+from trainerd.sessions.tf1.input_checks import require_saved_inputs
 from trainerd.sessions.tf1.positions import POSITION, IteratorPosition
 
 tf1 = tf.compat.v1
@@ -55,23 +55,24 @@ class GraphState:
     Args:
       graph: whose state.
       saver: a `tf.compat.v1.train.Saver`, which says what is saved; None if nothing is.
+      refuse: whether an input that a resume does not continue exactly is an error.
 
     Attributes:
       has_initializers: whether something in it initializes iterators.
       saved_nodes: the names of the nodes whose values or positions are saved.
 
     Raises:
+      EntryError: there is such an input, and `refuse` is true.
       ValueError: the Saver writes a format that TensorFlow itself has given up.
       RuntimeError: the graph is finalized.
     """
 
-    def __init__(self, graph: Any, saver: Any) -> None:
+    def __init__(self, graph: Any, saver: Any, *, refuse: bool = False) -> None:
         self.graph = graph
         self.saver = saver
         self._writes_meta_graph = True
         self._has_store = True
         self._abandoned: deque[dict[Any, Any]] = deque()
-        self._lost: set[str] = set()  # the iterators whose position cannot be saved
         keys, slices, tensors = _saved(graph, saver) if saver is not None else ([], [], [])
         self._keys = [*keys]
         with graph.as_default(), tf.name_scope("trainerd"), tf.device("CPU:0"), graph.control_dependencies(None):
@@ -83,6 +84,7 @@ class GraphState:
                 for handle, tensor in zip(self._fed, tensors, strict=True)
             ]
             self._positions = [_ops_of(op) for op in graph.get_operations() if op.type in _ITERATORS]
+            self._lost = require_saved_inputs(graph, refuse=refuse) if self._positions else set()
             self.has_initializers = any(op.type == "MakeIterator" for op in graph.get_operations())
             keys += [POSITION + position.name for position in self._positions]
             slices += [""] * len(self._positions)
@@ -98,14 +100,6 @@ class GraphState:
             self._forget = tf.group([tf.raw_ops.DeleteSessionTensor(handle=handle) for handle in self._fed])
         self.saved_nodes = {op.name for op in ancestors(tensors)} | {position.name for position in self._positions}
         specs = sorted(f"{key} {t.dtype.base_dtype.name} {t.shape}" for key, t in zip(keys, tensors, strict=False))
-        for why, names in unsound_iterators(graph).items() if self._positions else ():
-            self._lost |= set(names)
-            log.warning(
-                "the position of an input is not saved, so each start restarts it: %s: %s",
-                ", ".join(names),
-                why,
-                extra={"event": "input"},
-            )
         self.description = "\n".join(specs)
         self._size = sum((t.shape.num_elements() or 0) * t.dtype.size for t in tensors if t.shape.is_fully_defined())
 

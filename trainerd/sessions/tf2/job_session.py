@@ -38,7 +38,7 @@ from trainerd.sessions.input import pipeline
 from trainerd.sessions.input.iterators import begin_again, indices_in, retire
 from trainerd.sessions.input.own_state import OwnState, measured, position_of, stored_own_state, with_own_states
 from trainerd.sessions.input.saveable import has_position, require_saveable
-from trainerd.sessions.input.shuffle_order import begin_order, require_seeds, restore_order, warn_of_lost_order
+from trainerd.sessions.input.shuffle_order import begin_order, require_saved_order, require_seeds, restore_order
 from trainerd.sessions.input.worker_batches import is_shared
 from trainerd.sessions.tf2.metrics import LOSS
 from trainerd.sessions.tf2.numbers import Numbers
@@ -100,7 +100,7 @@ class FunctionSession:
         self._has_read = False  # since it was made or restored
         self._exact_input = exact_input and self._iterator is not None
         if self._exact_input:
-            warn_of_lost_order(job.dataset, begins_again=self.has_epochs)
+            require_saved_order(job.dataset, refuse=repeats, begins_again=self.has_epochs)
             require_seeds(job.dataset, refuse=repeats)
             begin_order(job.dataset, begins_again=self.has_epochs)
         self._restores_input = self._exact_input and restores_input
@@ -420,12 +420,13 @@ class FunctionSession:
         """Check and prepare the iterators of the state, as that of the dataset.
 
         Raises:
-          EntryError: the position of one cannot be saved; or a shuffle has no seed, and `refuse` is true.
+          EntryError: the position of one cannot be saved; or a shuffle has no seed, or its next orders can be lost, and
+            `refuse` is true.
         """
         for iterator in self._iterators_in_state():
             require_saveable(iterator, "leave its iterator out of the state")
             dataset = pipeline.dataset_of(iterator)
-            warn_of_lost_order(dataset)
+            require_saved_order(dataset, refuse=refuse)
             require_seeds(dataset, refuse=refuse)
             begin_order(dataset)
 

@@ -21,7 +21,7 @@ from trainerd.job.user_code import called_at_boundary
 from trainerd.sessions.input import pipeline
 from trainerd.sessions.input.pipeline import dataset_of
 from trainerd.sessions.input.saveable import require_saveable
-from trainerd.sessions.input.shuffle_order import begin_order, restore_order, warn_of_lost_order
+from trainerd.sessions.input.shuffle_order import begin_order, require_saved_order, restore_order
 from trainerd.sessions.tf2.deferred_restore import DeferredRestore
 from trainerd.sessions.tf2.tracked import Tracked
 from trainerd.sessions.tf2.weights import weights_of
@@ -208,7 +208,7 @@ class CheckpointModel:
             self._snapshotter = Snapshotter(self._checkpoint, hidden, refuse_nan=False, names=names)
             if not self._objects:  # a program may make a new iterator each epoch: one warning is enough
                 for iterator in self._tracked.iterators():
-                    warn_of_lost_order(dataset_of(iterator))
+                    require_saved_order(dataset_of(iterator), refuse=False)
             self._objects = objects
         return self._snapshotter
 
