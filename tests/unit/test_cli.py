@@ -78,7 +78,7 @@ def test_a_wrong_config_exits_with_78_and_says_all_of_it(cli: Cli) -> None:
 def test_a_folder_without_a_run_is_no_place_to_start_one(cli: Cli, tmp_path: Path, command: str) -> None:
     """After a mistyped --logdir, the message does not propose to train there."""
     Path("other").mkdir()
-    for name, says in (("missing", "no folder '{}'"), ("other", "{} is not a run directory")):
+    for name, says in (("missing", "{} does not exist"), ("other", "{} is not a run directory")):
         code, text = cli(*command.split(), "--logdir", name)
         assert code == 69 and says.format(tmp_path / name) in text and "`trainerd list` shows your runs" in text
 
@@ -142,7 +142,7 @@ def test_commands_that_steer_say_when_nothing_runs(cli: Cli) -> None:
 
 def test_a_pause_of_a_folder_that_is_no_run_fails(cli: Cli) -> None:
     Path("here").mkdir()
-    for named, words in (("runs/typo", "there is no folder"), ("./here", "is not a run directory")):
+    for named, words in (("runs/typo", "does not exist"), ("./here", "is not a run directory")):
         for option in (["--logdir"], []):
             code, text = cli("pause", *option, named)
             assert code == 69 and words in text

@@ -54,10 +54,9 @@ def pages() -> dict[PurePosixPath, str]:
 
 _INTRODUCTION = f"""# Messages
 
-Every error of trainerd, by the class that it is of and the code that a process exits with, and every warning. Where a
-message has {VARIES} stands what differs from case to case. A message says what was wrong, where, and what to do. What
-helps against all of a class stands above its messages. 0 is what was asked for, done; the other codes are in
-[Operations]({_OPERATIONS}#exit-codes) too.
+All errors and warnings, grouped by exception class and exit code. {VARIES} marks the part that varies. A message says
+what went wrong, where, and what to do. The fix that applies to a whole class is given above its messages. Exit code 0
+means success; [Operations]({_OPERATIONS}#exit-codes) has the other codes too.
 """
 _LOGGED = {
     "error": "They do not end the run by themselves.",

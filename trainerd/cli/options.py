@@ -351,7 +351,7 @@ def _digits() -> Config:
 def as_worker(apply: Callable[[Config], Config], rank: int | None) -> Callable[[Config], Config]:
     """Return a function that makes those changes and sets which worker this process is, for commands that train.
 
-    Other commands look at the run from outside.
+    Commands that only read a run need no worker.
 
     Args:
       apply: what `RunOptions.overrides` gave.

@@ -32,7 +32,7 @@ def summary(
     lines = ["", f"{str(outcome.phase).capitalize()}: {outcome.why}.", f"  {state.line()}"]
     if (saved := state.last_checkpoint) is not None:
         lines.append(f"  {saved.path} ({size(saved.bytes)})")
-    commands = {"tensorboard": "look at the curves"} | ({} if is_of_several else _training(outcome, state, config))
+    commands = {"tensorboard": "show the curves"} | ({} if is_of_several else _training(outcome, state, config))
     typed = {command_line(command, config_path, logdir): what for command, what in commands.items()}
     width = max(map(len, typed))
     return [*lines, "", "Next:", *(f"  {command:<{width}}  {what}" for command, what in typed.items())]

@@ -80,7 +80,7 @@ class DaemonHost:
     def session(self, rundir: RunDirectory | None, observers: Sequence[Observer], *, saves: bool) -> Iterator[Reporter]:
         """Lend the daemon's run directory and reporter to a session while the block runs.
 
-        There is no lock to take: the daemon holds the run directory.
+        It takes no lock, since the daemon has locked the run directory.
 
         Raises:
           Paused: the program had a session already, and was asked to pause in it or since.

@@ -51,7 +51,7 @@ def verified(rundir: RunDirectory) -> Iterator[Finding]:
         yield problem(
             SUBJECT,
             f"a start resumes from step {found.step:,}: {_why(damaged)}",
-            "look at the disk (`dmesg`, `smartctl -a`); bring the later one back from a backup, if there is one.",
+            "check the disk (`dmesg`, `smartctl -a`); bring the later one back from a backup, if there is one.",
         )
     elif found is not None:
         yield well(SUBJECT, f"step {found.step:,}, {text.size(found.size)}, verifies")
@@ -73,7 +73,7 @@ def quarantined(rundir: RunDirectory) -> Iterator[Finding]:
         yield warning(
             SUBJECT,
             f"{folder} has {len(names)} {'file' if len(names) == 1 else 'files'} of checkpoints that did not verify",
-            "`trainerd events` says when and why; look at the disk, and delete them.",
+            "`trainerd events` says when and why; check the disk, and delete them.",
         )
 
 

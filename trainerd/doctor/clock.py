@@ -18,7 +18,7 @@ _SET = "`timedatectl set-ntp true`, or set it by hand"
 
 
 def check(facts: Facts) -> Iterator[Finding]:
-    """Look at the newest times of the run."""
+    """Check the newest times of the run."""
     noted = {}
     if facts.state is not None:
         noted["state.json"] = facts.state.at

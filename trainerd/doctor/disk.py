@@ -18,7 +18,7 @@ _FREE_IT = "free some space there, or set a smaller `checkpoint.keep_last`, or a
 
 
 def check(facts: Facts) -> Iterator[Finding]:
-    """Look at the file system of the run directory."""
+    """Check the file system of the run directory."""
     found = os.statvfs(facts.folder)
     free = free_bytes(facts.folder)
     newest = facts.newest

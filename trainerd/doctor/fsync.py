@@ -35,7 +35,7 @@ class Device:
 
 
 def check(facts: Facts) -> Iterator[Finding]:
-    """Look at the mount, at the disk below it, and at how long an fsync takes."""
+    """Check the mount, at the disk below it, and at how long an fsync takes."""
     mount = mounts.holding(mounts.PATH.read_text(errors="surrogateescape"), facts.folder.resolve())
     if mount is not None:
         yield from judge(mount, read_device(mount.number), time_fsync(facts.folder))

@@ -17,7 +17,7 @@ _SECS = 10.0
 
 
 def check(facts: Facts, properties: Properties) -> Iterator[Finding]:
-    """Ask the driver, and look at what is installed; TensorFlow itself is not asked."""
+    """Ask the driver, and check what is installed; TensorFlow itself is not asked."""
     distributions = {found.metadata["Name"].lower() for found in metadata.distributions() if found.metadata["Name"]}
     unit = facts.service.name if facts.service is not None and properties.get("PrivateDevices") == "yes" else None
     yield judge(listed(), _DRIVER.exists(), distributions, unit)

@@ -34,7 +34,7 @@ class Limit:
 
 
 def check(facts: Facts, properties: Properties) -> Iterator[Finding]:
-    """Look at the unit, the control group and the machine."""
+    """Check the unit, the control group and the machine."""
     found = [Limit(psutil.virtual_memory().total, "the machine has", "use a machine with more memory")]
     if facts.service is not None and properties.get("MemoryMax", "").isdigit():
         edit = f"`{facts.service.systemctl} edit {facts.service.name}`, and set a larger MemoryMax= under [Service]"

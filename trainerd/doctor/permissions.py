@@ -60,7 +60,7 @@ class User:
 
 
 def check(facts: Facts, properties: Properties) -> Iterator[Finding]:
-    """Look at the config, the run directory, and every file in it."""
+    """Check the config, the run directory, and every file in it."""
     try:
         user = trains_as(facts.pid, properties)
     except KeyError:

@@ -17,7 +17,7 @@ _EDIT = "`{} edit {}`, and set under [Service]: {}"
 
 
 def check(facts: Facts, properties: Properties) -> Iterator[Finding]:
-    """Look at the unit that trains this config."""
+    """Check the unit that trains this config."""
     service = facts.service
     if service is None:
         yield well(SUBJECT, "no unit of systemd is known to train this config")

@@ -13,7 +13,7 @@ SUBJECT = "versions"
 
 
 def check(facts: Facts) -> Iterator[Finding]:
-    """Look at what is installed here; nothing of it is imported."""
+    """Check what is installed here; nothing of it is imported."""
     yield from judge(facts.newest.fingerprint if facts.newest is not None else {}, installed())
 
 

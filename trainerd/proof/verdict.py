@@ -127,8 +127,8 @@ def _cause(evidence: Evidence, config: Config) -> str:
         what = "the step makes something else of the same batch each time."
     if config.deterministic:
         return (
-            f"{what} `deterministic = true` is set, so TensorFlow's own ops give the same: look at Python, at numbers "
-            f"from outside of the job's state, and at the data.{_warned(evidence)}"
+            f"{what} `deterministic = true` is set, so TensorFlow's own ops give the same: check Python, numbers "
+            f"from outside of the job's state, and the data.{_warned(evidence)}"
         )
     seed = "" if config.seed is not None else " and a `seed`"
     return (

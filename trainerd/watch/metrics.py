@@ -105,9 +105,7 @@ class _Runs(Collector):
         yield _events(runs)
         yield from _disks(runs)
         took = time.perf_counter() - began
-        yield GaugeMetricFamily(
-            "trainerd_collect_seconds", "How long the watcher took to look at all runs.", value=took
-        )
+        yield GaugeMetricFamily("trainerd_collect_seconds", "How long the watcher took to read all runs.", value=took)
 
     def _of_now(self, ones: Sequence[_Labelled]) -> Iterator[Metric]:
         """Yield the metrics that hold only while a process trains, and those that depend on the time."""

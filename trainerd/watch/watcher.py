@@ -123,7 +123,7 @@ class Watcher:
             log.info("%s", notice.title, extra={"event": "told"})
 
     def _sample(self, runs: Sequence[RunView]) -> None:
-        """Look at disks and memory, now and then."""
+        """Check disks and memory, now and then."""
         timer, now = self._timer(), self._clock()
         if timer - self._sampled_at < SAMPLE_SECS:
             return

@@ -157,7 +157,7 @@ def _bind(listener: socket.socket, address: WorkerAddress) -> None:
             errno.EADDRINUSE: "another process listens there; end it, or choose another port",
             errno.EADDRNOTAVAIL: "this machine has no such address: is it the worker of this rank?",
             errno.EACCES: "choose a port above 1023",
-        }.get(error.errno or 0, "look at the address")
+        }.get(error.errno or 0, "check the address")
         raise ConfigError(f"cluster.workers: cannot listen at {address}: {error.strerror}: {advice}.") from None
 
 

@@ -109,7 +109,7 @@ class _Rehearsal:
         """Return the verdict on another Python."""
         self._copy(self._copied, "there")
         if error := self._train(self._here, "here"):
-            cure = "look at `trainerd status` and the log; the other one was not tried."
+            cure = "read `trainerd status` and the log; the other one was not tried."
             return problem(SUBJECT, f"not even this Python resumes from step {self._newest.step}: {error}", cure)
         if error := self._train(replace(other, nice=self._nice), "there"):
             return problem(SUBJECT, f"impossible with {other}: {error}", f"{_STAY}, or mend what it says.")

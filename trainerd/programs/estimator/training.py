@@ -20,7 +20,7 @@ tf1 = tf.compat.v1
 
 _NO_BATCH = (
     "Training with estimator made no steps. Perhaps input is empty or misspecified: the input function of the training "
-    "gives no batch. Look at its files and filters; `drop_remainder=True` drops a batch that is not full."
+    "gives no batch. Check its files and filters; `drop_remainder=True` drops a batch that is not full."
 )
 _NO_STEPS = "Training with estimator made no steps. Perhaps input is empty or misspecified."
 

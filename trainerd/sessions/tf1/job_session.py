@@ -95,7 +95,7 @@ class GraphJobSession(GraphModel):
         return self.step
 
     def bind(self, flag: StopFlag) -> None:
-        """Look at this flag after every step."""
+        """Check this flag after every step."""
         flag.bind(self._set_raised)
 
     def run_until(self, limit: int) -> Steps:

@@ -47,7 +47,7 @@ class GraphLoop:
         self._counts = counts
         self._stops_at = stops_at
         with tf.device("CPU:0"):
-            # How many steps the loop does: a raised flag makes it 0, so that the loop has one thing to look at.
+            # How many steps the loop does: a raised flag makes it 0, so that the loop has one thing to check.
             self._limit = tf.Variable(0, dtype=tf.int64, trainable=False, name="limit")
             # The step that is under way: differs from the global step where one was cut short by an error. Known
             # where there is a dataset, whose errors come between steps.

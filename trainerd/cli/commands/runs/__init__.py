@@ -1,1 +1,1 @@
-"""The commands that look at all runs."""
+"""The commands that read all runs."""

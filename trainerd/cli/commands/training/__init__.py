@@ -1,1 +1,1 @@
-"""Commands that train a run, look at it, and ask it for something: one file each."""
+"""Commands that train a run, show it, and ask it for something: one file each."""

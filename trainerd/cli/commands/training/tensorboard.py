@@ -1,4 +1,4 @@
-"""`trainerd tensorboard`: look at a run."""
+"""`trainerd tensorboard`: show a run's curves."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def require_free(host: str, port: int) -> None:
                 except OSError as error:
                     if error.errno == errno.EADDRINUSE:
                         raise UsageError(
-                            f"port {port} of {host} is in use, perhaps by another TensorBoard: look at "
-                            f"http://{host}:{port}/, or take another with --port ({port + 1}, or 0 for any)."
+                            f"port {port} of {host} is in use. If another TensorBoard has it, open "
+                            f"http://{host}:{port}/; or choose a port with --port ({port + 1}, or 0 for any)."
                         ) from None
 
 
