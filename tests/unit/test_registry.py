@@ -121,7 +121,7 @@ def test_a_value_with_a_slash_is_a_path(tmp_path: Path, monkeypatch: pytest.Monk
     for typed in ("runs/digits", "./digits", "digits/", "other/runs/digits"):
         assert options.run_path(typed) == Path(typed)
         done = CliRunner().invoke(cli, ["pause", typed])
-        assert isinstance(done.exception, NotRunningError) and f"no folder '{typed}'" in str(done.exception)
+        assert isinstance(done.exception, NotRunningError) and f"{typed} does not exist" in str(done.exception)
     done = CliRunner().invoke(cli, ["pause", "--logdir", "runs/digits"])
     assert isinstance(done.exception, NotRunningError) and f"{tmp_path}/mine/runs/digits" in str(done.exception)
 
