@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from trainerd.rundir.state import Phase, State
 from trainerd.sessions.tf1.job_session import GraphJobSession
 
 tf1 = tf.compat.v1
+Dataset = tf.data.Dataset
 
 
 def graph_job(**options: Any) -> trainerd.GraphJob:
@@ -253,19 +255,33 @@ def test_random_ops_that_lose_their_place_are_reported(caplog: pytest.LogCapture
         GraphJobSession(dropping(), repeats=True)
 
 
-def test_an_order_that_can_be_lost_is_reported(caplog: pytest.LogCaptureFixture) -> None:
-    def batched() -> trainerd.GraphJob:
-        with tf.Graph().as_default() as graph:
-            dataset = tf.data.Dataset.range(23).shuffle(23, seed=2).batch(4).prefetch(2).repeat()
-            batch = tf.reduce_sum(tf1.data.make_one_shot_iterator(dataset).get_next())
-            v = tf1.get_variable("v", initializer=0.0)
-            with tf.control_dependencies([tf1.assign_add(tf1.train.get_or_create_global_step(), 1)]):
-                return trainerd.GraphJob(graph, tf1.assign_add(v, tf.cast(batch, tf.float32)))
+INPUTS: dict[str, Callable[[], tf.data.Dataset]] = {
+    "may have another order: IteratorV2 in .* has Batch": lambda: Dataset.range(9).shuffle(9, 2).batch(4).repeat(),
+    "is not saved, .*: IteratorV2 in .*: PyFunc is stateful": lambda: Dataset.from_generator(
+        lambda: iter([1]), tf.int64
+    ),
+    "is not saved, .*: IteratorV2 in .*: DummySeedGenerator": lambda: Dataset.range(9).flat_map(
+        lambda x: Dataset.range(x).shuffle(9, 2)
+    ),
+}
 
-    GraphJobSession(batched())
-    assert "may have another order: OneShotIterator in " in caplog.text
-    with pytest.raises(EntryError, match=r"^deterministic = true, and after a pause near an epoch's end"):
-        GraphJobSession(batched(), repeats=True)
+
+@pytest.mark.parametrize(("reported", "dataset"), INPUTS.items())
+def test_an_input_that_does_not_resume_exactly_is_reported(
+    caplog: pytest.LogCaptureFixture, reported: str, dataset: Callable[[], tf.data.Dataset]
+) -> None:
+    def reading() -> trainerd.GraphJob:
+        with tf.Graph().as_default() as graph:
+            iterator = tf1.data.make_initializable_iterator(dataset())
+            tf1.add_to_collection(tf1.GraphKeys.LOCAL_INIT_OP, iterator.initializer)
+            v = tf1.get_variable("v", initializer=tf.zeros([], tf.int64))
+            with tf.control_dependencies([tf1.assign_add(tf1.train.get_or_create_global_step(), 1)]):
+                return trainerd.GraphJob(graph, tf1.assign_add(v, tf.reduce_sum(iterator.get_next())))
+
+    assert GraphJobSession(reading()).step == 0
+    assert re.search(reported, caplog.text)
+    with pytest.raises(EntryError, match=f"^deterministic = true, and .*{reported}"):
+        assert GraphJobSession(reading(), repeats=True).step == 0
 
 
 @pytest.mark.parametrize("changes", [False, True])

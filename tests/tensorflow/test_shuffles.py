@@ -73,6 +73,12 @@ PIPELINES: dict[str, Callable[[], tf.data.Dataset]] = {
     "with numbers": lambda: shuffled().enumerate().map(lambda i, x: x * 100 + i).batch(5),
     "two side by side": lambda: Dataset.zip((shuffled(), another().take(7))).map(lambda x, y: x + y).batch(5),
     "one after another": lambda: shuffled().concatenate(another(9)).batch(4),
+    "files, read ahead": lambda: shuffled(4).apply(
+        tf.data.experimental.parallel_interleave(lambda x: Dataset.range(10 * x, 10 * x + 3), cycle_length=2)
+    ),
+    "filtered groups": lambda: some(shuffled()).group_by_window(
+        lambda x: x % 2, lambda key, window: window.batch(3), window_size=3
+    ),
     "the second of two": lambda: Dataset.range(5).concatenate(shuffled()).batch(4),
 }
 ENDS: dict[str, Callable[[tf.data.Dataset], tf.data.Dataset]] = {

@@ -32,7 +32,7 @@ def _place(node: Node, graph: Any) -> str:
         frames = inner.get_operation_by_name(node.name).traceback
     except (AttributeError, KeyError, ValueError):
         return ""
-    for frame in reversed(frames):
+    for frame in reversed(frames or ()):  # None for an imported graph
         if is_users_file(frame.filename) and not frame.filename.startswith(_LIBRARIES):
             return f"{_short(frame.filename)}:{frame.lineno}"
     return ""

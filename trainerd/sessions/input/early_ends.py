@@ -6,13 +6,21 @@ A `shuffle` below such a stage has lost its count of epochs by then, if a stage 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import enum
 
 # What runs ahead of what it gives: these, and `map`, which TensorFlow parallelizes by itself.
 _RUN_AHEAD = {"Prefetch", "ParallelMap", "MapAndBatch", "ParallelBatch", "ParallelInterleave"}
 # What comes to the end of what is below it before its own.
-_ENDS_EARLY = _RUN_AHEAD | {"Shuffle", "Concatenate", "Interleave", "DirectedInterleave"}
-# What keeps the iterator below it at its end. Every other stage lets go of it.
+_ENDS_EARLY = _RUN_AHEAD | {
+    "LegacyParallelInterleave",
+    "ParseExample",
+    "Shuffle",
+    "Concatenate",
+    "Interleave",
+    "DirectedInterleave",
+    "GroupByWindow",
+}
+# What keeps the iterator below it at its end. Every other stage releases it.
 _HOLD_ON = _RUN_AHEAD | {
     "Map",
     "Interleave",
@@ -26,17 +34,23 @@ _HOLD_ON = _RUN_AHEAD | {
 _BATCHES = {"Batch", "PaddedBatch", "Window", "Rebatch"}
 
 
-def ends_early(stages: Iterable[tuple[str, bool]], maps_run_ahead: bool = True) -> bool:
-    """Return whether one of the stages ends early, and it or one below it has released what is below.
+class Count(enum.IntEnum):
+    """The state of a shuffle's count of epochs while a stage above it still has elements to give."""
+
+    HELD = 0
+    RELEASED = 1  # it is lost if a later stage ends early
+    LOST = 2
+
+
+def above(below: Count, name: str, *, may_end_smaller: bool = True, maps_run_ahead: bool = True) -> Count:
+    """Return the state of the count above one more stage.
 
     Args:
-      stages: from a shuffle upwards, each with whether its last batch may be smaller, if it is one that batches.
+      below: its state below the stage.
+      name: the kind of the stage: "Batch".
+      may_end_smaller: whether the last batch of a stage that batches may be smaller.
       maps_run_ahead: whether TensorFlow parallelizes `map`.
     """
-    is_let_go = False
-    for name, may_end_smaller in stages:
-        is_let_go = is_let_go or name not in _HOLD_ON
-        runs_ahead = name in _ENDS_EARLY or (name == "Map" and maps_run_ahead)
-        if is_let_go and (runs_ahead or (name in _BATCHES and may_end_smaller)):
-            return True
-    return False
+    found = max(below, Count.HELD if name in _HOLD_ON else Count.RELEASED)
+    ends_early = name in _ENDS_EARLY or (name == "Map" and maps_run_ahead) or (name in _BATCHES and may_end_smaller)
+    return Count.LOST if found == Count.RELEASED and ends_early else found

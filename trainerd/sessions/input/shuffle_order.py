@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.checkpoints.contents import inexact_ops
-from trainerd.sessions.input.early_ends import ends_early
+from trainerd.sessions.input.early_ends import Count, above
 from trainerd.sessions.input.iterator_state import BRANCHING, Mark, Marks, Position, set_drawn
 from trainerd.sessions.input.pipeline import inputs, is_reshuffled, setting, stage_name, stages
 
@@ -105,24 +105,24 @@ def require_saved_order(dataset: tf.data.Dataset, *, refuse: bool, begins_again:
 
     Args:
       dataset: what is read.
-      refuse: whether that is an error.
+      refuse: whether such a shuffle is an error.
       begins_again: whether it is begun again when it ends.
 
     Raises:
-      EntryError: there is one, and it is.
+      EntryError: there is one, and `refuse` is true.
     """
     if len(_counted(dataset, begins_again)) < len(_at_risk(dataset, begins_again)):
         inexact_ops.warn_or_refuse(
             "the dataset has a shuffle that is cached, or repeated within what is repeated, or that two stages read: "
-            "after a pause near an epoch's end the next epochs may have another order. Call shuffle(...) after "
+            "after a pause the next epochs may have another order. Call shuffle(...) after "
             "cache(), and repeat() once.",
             refuse=refuse,
             event="lost-order",
         )
     if any(stage_name(stage) == "Random" and getattr(stage, "_rerandomize", None) for stage in stages(dataset)):
         inexact_ops.warn_or_refuse(
-            "the dataset has a Dataset.random(rerandomize_each_iteration=True): after a pause near an epoch's end the "
-            "next epochs may have other numbers. Leave that out, and zip Dataset.random(...) with what is repeated "
+            "the dataset has a Dataset.random(rerandomize_each_iteration=True): after a pause the next "
+            "epochs may have other numbers. Leave that out, and zip Dataset.random(...) with what is repeated "
             "already, so that it continues through all epochs.",
             refuse=refuse,
             event="lost-order",
@@ -220,8 +220,16 @@ def _is_lost(shuffle: _Shuffle, maps_run_ahead: bool) -> bool:
         return True
     if not shuffle.repeats:
         return False
-    between = reversed(shuffle.above[shuffle.repeats[0] + 1 :])
-    return ends_early(((stage_name(each), _may_end_smaller(each)) for each, _ in between), maps_run_ahead)
+    count = Count.HELD
+    for stage, _ in reversed(shuffle.above[shuffle.repeats[0] + 1 :]):
+        smaller = _may_end_smaller(stage)
+        count = above(count, _kind(stage), may_end_smaller=smaller, maps_run_ahead=maps_run_ahead)
+    return count is Count.LOST
+
+
+def _kind(stage: tf.data.Dataset) -> str:
+    """Return the name of a stage, but tell the two kinds of parallel interleave apart."""
+    return "LegacyParallelInterleave" if type(stage).__name__ == "ParallelInterleaveDataset" else stage_name(stage)
 
 
 def _shuffles(

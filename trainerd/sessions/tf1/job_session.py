@@ -278,6 +278,8 @@ class GraphJobSession(GraphModel):
             if tf1.get_collection(tf1.GraphKeys.QUEUE_RUNNERS):  # without any it warns that it is deprecated
                 tf1.train.start_queue_runners(sess=session, coord=self._coord)
         self.open(session, prefix)
+        if prefix is None:
+            self._state.check_positions(session)
         self._call = prepared(session, [job.train_op, [job.metrics[name] for name in self._names]])
 
 

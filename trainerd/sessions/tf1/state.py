@@ -25,7 +25,7 @@ import tensorflow as tf
 from trainerd.checkpoints.contents.tensor_values import owned
 from trainerd.checkpoints.format.os_errors import as_os_errors
 from trainerd.sessions.tf1.effects import READ, Effects, ancestors, is_change
-from trainerd.sessions.tf1.input_checks import require_saved_inputs
+from trainerd.sessions.tf1.input_checks import require_saved_inputs, warn_of_lost_position
 from trainerd.sessions.tf1.positions import POSITION, IteratorPosition
 
 tf1 = tf.compat.v1
@@ -70,6 +70,7 @@ class GraphState:
     def __init__(self, graph: Any, saver: Any, *, refuse: bool = False) -> None:
         self.graph = graph
         self.saver = saver
+        self._refuse = refuse
         self._writes_meta_graph = True
         self._has_store = True
         self._abandoned: deque[dict[Any, Any]] = deque()
@@ -141,7 +142,7 @@ class GraphState:
         return {}, dict(zip(self._kept, _run(session, self._owned), strict=True))
 
     def _state(self, session: Any, position: _Ops) -> bytes:
-        """Return an iterator's position; empty if it has none, or none that can be saved, which is logged once."""
+        """Return an iterator's position; empty if it has none, or none that can be saved, which is reported once."""
         if position.name in self._lost:
             return b""
         try:
@@ -149,13 +150,18 @@ class GraphState:
         except tf.errors.OpError as error:
             if _UNINITIALIZED not in error.message:
                 self._lost.add(position.name)
-                log.warning(
-                    "the position of an input is not saved, so each start restarts it: %s: %s",
-                    position.name,
-                    _reason(error.message),
-                )
+                warn_of_lost_position(position.name, self.graph, _reason(error.message), refuse=self._refuse)
             return b""
         return state
+
+    def check_positions(self, session: Any) -> None:
+        """Warn of the initialized iterators whose position TensorFlow cannot save, before the first checkpoint would.
+
+        Raises:
+          EntryError: there is one, and the state refuses that.
+        """
+        for position in self._positions:
+            self._state(session, position)
 
     def positions(self, prefix: Path) -> dict[str, IteratorPosition]:
         """Return the iterators' positions in a checkpoint, by their names."""
