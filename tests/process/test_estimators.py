@@ -56,13 +56,13 @@ def outcome(logdir: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "times"),
     [
-        ("census", 3),
-        pytest.param("keras_model", 3, marks=pytest.mark.long),
-        pytest.param("job", 5, marks=pytest.mark.long),
-        *(pytest.param(name, 20, marks=pytest.mark.long) for name in ("census", "schedule", "recommender")),
+        ("keras_model", 3),
+        ("job", 5),
+        *((name, 20) for name in ("census", "schedule", "recommender")),
     ],
 )
 def test_kills_change_nothing(

@@ -111,11 +111,12 @@ def test_a_step_whose_workers_are_gone_is_abandoned(start: Start, project: Path)
     assert again.end() == 0, again.text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("entry", "pauses_first"),
     [
-        pytest.param("program_whose_step_waits", False, marks=pytest.mark.long),
-        pytest.param("program_whose_step_waits", True, marks=pytest.mark.long),
+        ("program_whose_step_waits", False),
+        ("program_whose_step_waits", True),
         ("program_that_waits_for_its_input", False),
     ],
 )

@@ -173,6 +173,7 @@ def test_a_program_cannot_be_tried(start: Start, project: Path) -> None:
     assert check.end() == 69 and "is a function that takes the Supervisor" in check.text
 
 
+@pytest.mark.long
 def test_a_keras_model_is_trained_paused_and_trained_further(start: Start, project: Path) -> None:
     write_config(project, entry="jobs:keras_model")
     run = start("run")

@@ -148,6 +148,7 @@ def test_each_event_is_reported_once_in_order_though_watcher_and_endpoint_fail(
     assert endpoint.titles == expected
 
 
+@pytest.mark.long
 def test_an_endpoint_that_hangs_delays_no_other(
     watch: Watch, endpoint: Endpoint, other: Endpoint, tmp_path: Path, state_home: Path
 ) -> None:

@@ -58,7 +58,8 @@ def test_paused_in_mid_epoch_it_ends_where_it_would_have(tmp_path: Path, stops: 
     assert (state(tmp_path / "parts").phase, state(tmp_path / "parts").ended) == (Phase.FINISHED, "`fit` has ended")
 
 
-@pytest.mark.parametrize("stops", every(2, [[2], [4, 3, 1]]))
+@LONG
+@pytest.mark.parametrize("stops", [[2], [4, 3, 1]])
 def test_epochs_of_so_many_steps_resume_too(tmp_path: Path, stops: list[int]) -> None:
     whole = fit(tmp_path / "whole", data=endless, steps=4)
     for stop in stops:
@@ -106,6 +107,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     assert [step for step, _ in saved(tmp_path)] == [12]
 
 
+@LONG
 def test_a_training_that_a_callback_ended_stays_ended_until_the_callback_has_changed(tmp_path: Path) -> None:
     fit(tmp_path, patience=1, epochs=9)
     ended = saved(tmp_path)[0][0]
@@ -231,6 +233,7 @@ def test_one_program_at_a_time_and_the_signals_are_given_back(tmp_path: Path) ->
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+@LONG
 def test_another_model_does_not_fit_and_the_run_directory_is_given_back(tmp_path: Path) -> None:
     fit(tmp_path, epochs=1)
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(1)])
@@ -354,7 +357,8 @@ def validated(
     return model, seen
 
 
-@pytest.mark.parametrize("batches", [3, *(pytest.param(n, marks=LONG) for n in (1, 8, 24))])
+@LONG
+@pytest.mark.parametrize("batches", [3, 1, 8, 24])
 def test_a_pause_waits_for_no_validation_which_is_made_again(tmp_path: Path, batches: int) -> None:
     whole, expected = validated(tmp_path / "whole")
     with pytest.raises(trainerd.keras.Paused):
@@ -366,6 +370,7 @@ def test_a_pause_waits_for_no_validation_which_is_made_again(tmp_path: Path, bat
     assert seen == expected[epoch:]
 
 
+@LONG
 def test_a_validation_that_shuffles_reads_the_same_after_a_pause(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -385,6 +390,7 @@ def test_a_validation_that_shuffles_reads_the_same_after_a_pause(
     assert "the validation data can differ after a resume: it has a shuffle without a seed" in caplog.text
 
 
+@LONG
 def test_a_save_in_a_validation_is_of_the_step_before_it_and_changes_nothing(tmp_path: Path) -> None:
     whole, expected = validated(tmp_path / "whole")
     again, seen = validated(tmp_path / "parts", InTest(8, signal.SIGUSR1))

@@ -77,6 +77,7 @@ def values(estimator: BaseEstimator) -> dict[str, Any]:
     return {name: np.asarray(estimator.get_variable_value(name)).tolist() for name in estimator.get_variable_names()}
 
 
+@pytest.mark.long
 def test_it_trains_in_parts_as_in_one_and_evaluations_change_nothing(tmp_path: Path) -> None:
     whole_run, parts = keras_estimator(tmp_path / "whole"), tmp_path / "parts"
     whole_run.train(endless, max_steps=57)

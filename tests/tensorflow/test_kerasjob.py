@@ -206,15 +206,8 @@ def callbacks_that_watch(folder: Path) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(
-    "stops",
-    [
-        pytest.param([], marks=pytest.mark.long),
-        [7, 15],
-        pytest.param([5, 17, 18], marks=pytest.mark.long),
-        pytest.param(["the end"], marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("stops", [[], [7, 15], [5, 17, 18], ["the end"]])
 def test_interrupted_in_mid_epoch_it_ends_where_fit_ends(tmp_path: Path, stops: list[Any]) -> None:
     for name in ("fit", "mine"):
         (tmp_path / name).mkdir()
@@ -296,6 +289,7 @@ def test_how_far_the_data_was_fetched_ahead_changes_nothing(tmp_path: Path, wait
     assert_same(made[0], made[-1])
 
 
+@pytest.mark.long
 def test_a_validation_that_shuffles_is_the_same_after_a_resume(tmp_path: Path) -> None:
     """Of a part of the data: the rate follows it."""
 
