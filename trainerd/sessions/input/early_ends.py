@@ -1,7 +1,8 @@
 """The stages of a dataset that come to the end of what is below them before they have given all.
 
 A `shuffle` below such a stage has lost its count of epochs by then, if a stage has released its iterator: see
-`shuffle_order`. The tables were found by trying, and tests/tensorflow/test_shuffles.py tries them.
+`shuffle_order`. The tables were found by trying. tests/tensorflow/test_shuffles.py and test_graph_inputs.py try most of
+them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ _ENDS_EARLY = _RUN_AHEAD | {
     "LegacyParallelInterleave",
     "ParseExample",
     "Shuffle",
+    "ShuffleAndRepeat",
     "Concatenate",
     "Interleave",
     "DirectedInterleave",
@@ -24,7 +26,6 @@ _ENDS_EARLY = _RUN_AHEAD | {
 _HOLD_ON = _RUN_AHEAD | {
     "Map",
     "Interleave",
-    "Cache",
     "Scan",
     "Unique",
     "GroupByWindow",
@@ -51,6 +52,8 @@ def above(below: Count, name: str, *, may_end_smaller: bool = True, maps_run_ahe
       may_end_smaller: whether the last batch of a stage that batches may be smaller.
       maps_run_ahead: whether TensorFlow parallelizes `map`.
     """
+    if name == "Cache":  # it keeps the order of the first epoch, and begins no other
+        return Count.HELD
     found = max(below, Count.HELD if name in _HOLD_ON else Count.RELEASED)
     ends_early = name in _ENDS_EARLY or (name == "Map" and maps_run_ahead) or (name in _BATCHES and may_end_smaller)
     return Count.LOST if found == Count.RELEASED and ends_early else found

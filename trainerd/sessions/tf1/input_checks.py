@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from trainerd.checkpoints.contents import inexact_ops
@@ -20,33 +21,58 @@ _HANGS = (
 )
 
 
-def require_saved_inputs(graph: Any, *, refuse: bool) -> set[str]:
-    """Warn of inputs that a resume does not continue exactly.
+@dataclass(frozen=True)
+class InexactInput:
+    """An input that a resume does not continue exactly.
 
-    Args:
-      graph: a `tf.Graph`.
-      refuse: whether such an input is an error.
-
-    Returns:
-      The names of the iterators whose saved position cannot be resumed from.
-
-    Raises:
-      EntryError: there is such an input, and `refuse` is true.
+    Attributes:
+      name: of its iterator.
+      text: what is lost, and what to write instead.
+      is_saved: whether its position is saved all the same.
     """
-    lost = set()
+
+    name: str
+    text: str
+    is_saved: bool
+
+    def warn_or_refuse(self, *, refuse: bool) -> None:
+        """Warn of it.
+
+        Args:
+          refuse: whether it is an error.
+
+        Raises:
+          EntryError: it is.
+        """
+        inexact_ops.warn_or_refuse(self.text, refuse=refuse, event="lost-order" if self.is_saved else "input")
+
+
+def inexact_inputs(graph: Any) -> list[InexactInput]:
+    """Return the inputs of a graph whose position TensorFlow saves, but not so that a resume is exact."""
+    found = []
     for name, behind in iterators(graph):
         if why := _why_lost(behind):
-            lost.add(name)
-            warn_of_lost_position(name, graph, why, refuse=refuse)
+            found.append(without_position(name, graph, why))
         elif stages := {stage for node, scope in behind if (stage := scope.stage_that_loses_order(node))}:
-            inexact_ops.warn_or_refuse(
+            text = (
                 f"after a pause the next epochs of an input may have another order: {_place_of(name, graph)} has "
                 f"{' and '.join(sorted(stages))} between shuffle(...) and repeat(). In a graph write cache(...), "
-                "shuffle(...), repeat(), batch(...), prefetch(...) in this order.",
-                refuse=refuse,
-                event="lost-order",
+                "shuffle(...), repeat(), batch(...), prefetch(...) in this order."
             )
-    return lost
+            found.append(InexactInput(name, text, is_saved=True))
+    return found
+
+
+def without_position(name: str, graph: Any, why: str) -> InexactInput:
+    """Return an input whose position is not saved.
+
+    Args:
+      name: of its iterator.
+      graph: the `tf.Graph` that it is in.
+      why: the reason, and what to write instead.
+    """
+    text = f"the position of an input is not saved, so each start restarts it: {_place_of(name, graph)}: {why}"
+    return InexactInput(name, text, is_saved=False)
 
 
 def _why_lost(behind: list[tuple[Any, Scope]]) -> str:
@@ -72,16 +98,16 @@ def warn_of_lost_position(name: str, graph: Any, why: str, *, refuse: bool) -> N
     inexact_ops.warn_or_refuse(text, refuse=refuse, event="input")
 
 
-def _place_of(name: str, graph: Any) -> str:
-    """Return an iterator's kind with the line that made it; its name if that is not known."""
-    kind = graph.get_operation_by_name(name).type
-    found = described(Node(kind, name), graph)
-    return found if found != kind else name
-
-
 def _hangs(node: Any, scope: Scope) -> bool:
     """Return whether a node draws from datasets that all end, and continues until all have; see `saveable._hangs`."""
     if not node.op.endswith("DirectedInterleaveDataset") or node.attr["stop_on_empty_dataset"].b:
         return False
     choice, *chosen = inputs_of(node)
     return scope.is_endless(choice) and not any(map(scope.is_endless, chosen))
+
+
+def _place_of(name: str, graph: Any) -> str:
+    """Return an iterator's kind with the line that made it; its name if that is not known."""
+    kind = graph.get_operation_by_name(name).type
+    found = described(Node(kind, name), graph)
+    return found if found != kind else name

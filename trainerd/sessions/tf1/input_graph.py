@@ -17,12 +17,22 @@ _Counts = dict[str, tuple[Count, str]]
 # The index of the input that holds the count. A negative count repeats for ever.
 _REPEATS = {"RepeatDataset": 1, "ShuffleAndRepeatDataset": 4, "ShuffleAndRepeatDatasetV2": 4}
 _RESHUFFLES = "reshuffle_each_iteration"
+_UNBOUNDED = "use_unbounded_threadpool"
 _LEGACY_INTERLEAVE = "LegacyParallelInterleave"
 _OTHER_NAMES = {
     "ParallelInterleaveDataset": _LEGACY_INTERLEAVE,
     "ExperimentalParallelInterleaveDataset": _LEGACY_INTERLEAVE,
 }
-# Two stages that TensorFlow makes one of, unless the dataset has options.
+# The methods that make stages of other names.
+_METHODS = {
+    "directed_interleave": "sample_from_datasets",
+    "legacy_parallel_interleave": "parallel_interleave",
+    "map_and_batch": "map",
+    "parallel_batch": "batch",
+    "parallel_interleave": "interleave",
+    "parallel_map": "map",
+}
+# Two stages that TensorFlow makes one of; see `Scope._fuses`.
 _FUSED = {
     ("Map", "Batch"): "MapAndBatch",
     ("ParallelMap", "Batch"): "MapAndBatch",
@@ -47,6 +57,11 @@ def iterators(graph: Any) -> Iterator[tuple[str, list[tuple[Any, Scope]]]]:
         yield name, _all_behind(roots, whole, scopes)
 
 
+def _is_unbounded(node: Any) -> bool:
+    """Return whether a `map` has threads without a bound, which TensorFlow does not fuse."""
+    return _UNBOUNDED in node.attr and bool(node.attr[_UNBOUNDED].b)
+
+
 def _is_reshuffled(node: Any) -> bool:
     """Return whether a stage shuffles anew in each epoch."""
     return node.op.startswith("Shuffle") and not (_RESHUFFLES in node.attr and not node.attr[_RESHUFFLES].b)
@@ -55,6 +70,12 @@ def _is_reshuffled(node: Any) -> bool:
 def _stage_name(node: Any) -> str:
     """Return the kind of a stage, as `early_ends` names it: "Shuffle", "Batch"."""
     return _OTHER_NAMES.get(node.op) or re.sub(r"^Experimental|Dataset(V\d)?$", "", node.op)
+
+
+def _as_written(stage: str) -> str:
+    """Return the method that makes a stage: "batch(...)"."""
+    method = re.sub(r"(?<!^)(?=[A-Z])", "_", stage).lower()
+    return f"{_METHODS.get(method, method)}(...)"
 
 
 class Scope:
@@ -73,14 +94,17 @@ class Scope:
         self._repeating = repeating
 
     def stage_that_loses_order(self, node: Any) -> str:
-        """Return the stage that loses the count of epochs of a shuffle that this node repeats; empty if none does.
+        """Return the stage that loses the count of epochs of a shuffle that this node repeats, as a program writes it.
+
+        Empty if none does.
 
         See `early_ends`. trainerd cannot restore the counts of a graph's datasets.
         """
         if node.op not in _REPEATS or self.number(node.input[_REPEATS[node.op]], -1) in (0, 1):
             return ""
         _, parts = self._stage(node)
-        return next((stage for count, stage in self._below(parts[0], self._counts) if count is Count.LOST), "")
+        lost = (stage for count, stage in self._below(parts[0], self._counts) if count is Count.LOST)
+        return next(map(_as_written, lost), "")
 
     @cached_property
     def _counts(self) -> _Counts:
@@ -112,8 +136,8 @@ class Scope:
 
     @cached_property
     def _fuses(self) -> bool:
-        """True if no options can keep TensorFlow from it."""
-        return not any(node.op == "OptionsDataset" for node in self.nodes.values())
+        """True if nothing in the scope can keep TensorFlow from it."""
+        return not any(node.op == "OptionsDataset" or _is_unbounded(node) for node in self.nodes.values())
 
     def _datasets_of(self, node: Any) -> list[Any]:
         """Return the datasets among a node's inputs."""

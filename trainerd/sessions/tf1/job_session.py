@@ -50,18 +50,20 @@ class GraphJobSession(GraphModel):
     def __init__(self, job: GraphJob, *, stop_on_nan: bool = True, repeats: bool = False, source: str = "") -> None:
         self._job = job
         self._source = source
+        self._repeats = repeats
         self._is_raised = False
         self._names = list(job.metrics)
         self._loss = self._names.index("loss") if stop_on_nan and "loss" in self._names else None
         self._call: Callable[[], Any] | None = None
         self._coord = _coordinator()
-        with user_code(_refused), job.graph.as_default():
+        failed = "the job's graph cannot be trained"
+        with user_code(lambda error: EntryError(f"{failed}:\n{job_traceback(error)}")), job.graph.as_default():
             saver = job.saver or defaults.saver()
             step = job.global_step if job.global_step is not None else defaults.global_step()
             self._summary_op = job.summary_op if job.summary_op is not None else defaults.summary_op()
             self._init_op, self._local_init_op = defaults.init_op(), defaults.local_init_op()
             self._ready_op = defaults.ready_op()
-            super().__init__(GraphState(job.graph, saver, refuse=repeats), step)
+            super().__init__(GraphState(job.graph, saver), step)
         if saver is None or step is None:
             raise EntryError(
                 "the job's graph needs variables, and among them a global step that its train_op counts: "
@@ -72,6 +74,7 @@ class GraphJobSession(GraphModel):
                 raise EntryError(f"settable: {name!r} must be a variable with one number, and is {variable!r}.")
         _require_restorable(job.graph, self._state.saved_nodes, self._local_init_op)
         require_saved_in(job.graph, self._fetches, self._state.saved_nodes, refuse=repeats)
+        self._state.require_exact_inputs(self._fetches, refuse=repeats)
         job.graph.finalize()
 
     # ------------------------------------------------------------------ the contract
@@ -279,14 +282,8 @@ class GraphJobSession(GraphModel):
                 tf1.train.start_queue_runners(sess=session, coord=self._coord)
         self.open(session, prefix)
         if prefix is None:
-            self._state.check_positions(session)
+            self._state.require_positions(session, self._fetches, refuse=self._repeats)
         self._call = prepared(session, [job.train_op, [job.metrics[name] for name in self._names]])
-
-
-def _refused(error: BaseException) -> EntryError:
-    if isinstance(error, EntryError):  # of a check of trainerd's
-        return error
-    return EntryError(f"the job's graph cannot be trained:\n{job_traceback(error)}")
 
 
 def _require_restorable(graph: Any, saved: Collection[str], local_init_op: Any) -> None:

@@ -57,6 +57,7 @@ class GraphRun(AttachedRun):
         self.state: GraphState | None = None
         if rundir is not None:
             self.state = GraphState(graph, saver)
+            self.state.require_exact_inputs()
             self.model = GraphModel(self.state, global_step)
         self._saver = saver
         self._published: LastCheckpoint | None = None

@@ -25,13 +25,17 @@ import tensorflow as tf
 from trainerd.checkpoints.contents.tensor_values import owned
 from trainerd.checkpoints.format.os_errors import as_os_errors
 from trainerd.sessions.tf1.effects import READ, Effects, ancestors, is_change
-from trainerd.sessions.tf1.input_checks import require_saved_inputs, warn_of_lost_position
+from trainerd.sessions.tf1.input_checks import inexact_inputs, without_position
 from trainerd.sessions.tf1.positions import POSITION, IteratorPosition
 
 tf1 = tf.compat.v1
 log = logging.getLogger(__name__)
 
 _UNINITIALIZED = "the iterator has not been initialized"
+_WAY_OUT = (
+    "Write it without from_generator, tf.py_function and tf.numpy_function, without stateful random ops in `map`, and "
+    "without a shuffle(...) in a function"
+)
 _ITERATORS = ("IteratorV2", "Iterator", "OneShotIterator")
 READ |= {"IteratorToStringHandle"}
 
@@ -55,22 +59,19 @@ class GraphState:
     Args:
       graph: whose state.
       saver: a `tf.compat.v1.train.Saver`, which says what is saved; None if nothing is.
-      refuse: whether an input that a resume does not continue exactly is an error.
 
     Attributes:
       has_initializers: whether something in it initializes iterators.
       saved_nodes: the names of the nodes whose values or positions are saved.
 
     Raises:
-      EntryError: there is such an input, and `refuse` is true.
       ValueError: the Saver writes a format that TensorFlow itself has given up.
       RuntimeError: the graph is finalized.
     """
 
-    def __init__(self, graph: Any, saver: Any, *, refuse: bool = False) -> None:
+    def __init__(self, graph: Any, saver: Any) -> None:
         self.graph = graph
         self.saver = saver
-        self._refuse = refuse
         self._writes_meta_graph = True
         self._has_store = True
         self._abandoned: deque[dict[Any, Any]] = deque()
@@ -85,7 +86,8 @@ class GraphState:
                 for handle, tensor in zip(self._fed, tensors, strict=True)
             ]
             self._positions = [_ops_of(op) for op in graph.get_operations() if op.type in _ITERATORS]
-            self._lost = require_saved_inputs(graph, refuse=refuse) if self._positions else set()
+            self._inexact = inexact_inputs(graph) if self._positions else []
+            self._lost = {each.name for each in self._inexact if not each.is_saved}  # of the iterators
             self.has_initializers = any(op.type == "MakeIterator" for op in graph.get_operations())
             keys += [POSITION + position.name for position in self._positions]
             slices += [""] * len(self._positions)
@@ -141,7 +143,37 @@ class GraphState:
                 self._has_store = False  # a session over the network
         return {}, dict(zip(self._kept, _run(session, self._owned), strict=True))
 
-    def _state(self, session: Any, position: _Ops) -> bytes:
+    def require_exact_inputs(self, fetches: Sequence[Any] | None = None, *, refuse: bool = False) -> None:
+        """Warn of inputs that a resume does not continue exactly, as far as the graph shows it.
+
+        Args:
+          fetches: the operations and tensors that a step runs: only the inputs that they read count. None: all count.
+          refuse: whether such an input is an error.
+
+        Raises:
+          EntryError: there is one, and `refuse` is true.
+        """
+        read = None if fetches is None else self.effects(fetches).reads
+        for each in self._inexact:
+            if read is None or each.name in read:
+                each.warn_or_refuse(refuse=refuse)
+
+    def require_positions(self, session: Any, fetches: Sequence[Any], *, refuse: bool) -> None:
+        """Warn of inputs whose position TensorFlow cannot save, before the first checkpoint would.
+
+        Args:
+          session: a session in which they are initialized.
+          fetches, refuse: see `require_exact_inputs`.
+
+        Raises:
+          EntryError: there is one, and `refuse` is true.
+        """
+        read = self.effects(fetches).reads
+        for position in self._positions:
+            if position.name in read:
+                self._state(session, position, refuse=refuse)
+
+    def _state(self, session: Any, position: _Ops, *, refuse: bool = False) -> bytes:
         """Return an iterator's position; empty if it has none, or none that can be saved, which is reported once."""
         if position.name in self._lost:
             return b""
@@ -150,18 +182,10 @@ class GraphState:
         except tf.errors.OpError as error:
             if _UNINITIALIZED not in error.message:
                 self._lost.add(position.name)
-                warn_of_lost_position(position.name, self.graph, _reason(error.message), refuse=self._refuse)
+                why = f"{_reason(error.message)} {_WAY_OUT}"
+                without_position(position.name, self.graph, why).warn_or_refuse(refuse=refuse)
             return b""
         return state
-
-    def check_positions(self, session: Any) -> None:
-        """Warn of the initialized iterators whose position TensorFlow cannot save, before the first checkpoint would.
-
-        Raises:
-          EntryError: there is one, and the state refuses that.
-        """
-        for position in self._positions:
-            self._state(session, position)
 
     def positions(self, prefix: Path) -> dict[str, IteratorPosition]:
         """Return the iterators' positions in a checkpoint, by their names."""
