@@ -105,7 +105,7 @@ class TraceDifference:
         if self.is_of_input:
             return f"step {self.step}: another batch"
         if self.other is None:
-            return f"step {self.step}, the end: {self.name} is another"
+            return f"step {self.step}, the end: {self.name} differs"
         return f"step {self.step}: {self.name} is {self.other!r}, and was {self.one!r} without a stop"
 
     @property

@@ -11,7 +11,7 @@ from trainerd.proof.trace import TraceDifference
 
 _NAMES = ("pause", "kill")  # of the kinds
 _STARTS = (
-    "What is built depends on something that is another at each start: the order of a set or of os.listdir (use "
+    "What is built depends on something that changes at each start: the order of a set or of os.listdir (use "
     "sorted()), hash() of a text (PYTHONHASHSEED), the clock, the pid, or random numbers without a seed."
 )
 
