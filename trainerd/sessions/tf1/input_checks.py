@@ -82,22 +82,6 @@ def _why_lost(behind: list[tuple[Any, Scope]]) -> str:
     return _HANGS if any(_hangs(node, scope) for node, scope in behind) else ""
 
 
-def warn_of_lost_position(name: str, graph: Any, why: str, *, refuse: bool) -> None:
-    """Warn of an input whose position is not saved.
-
-    Args:
-      name: of its iterator.
-      graph: the `tf.Graph` that it is in.
-      why: the reason, and the cure if there is one.
-      refuse: whether that is an error.
-
-    Raises:
-      EntryError: `refuse` is true.
-    """
-    text = f"the position of an input is not saved, so each start restarts it: {_place_of(name, graph)}: {why}"
-    inexact_ops.warn_or_refuse(text, refuse=refuse, event="input")
-
-
 def _hangs(node: Any, scope: Scope) -> bool:
     """Return whether a node draws from datasets that all end, and continues until all have; see `saveable._hangs`."""
     if not node.op.endswith("DirectedInterleaveDataset") or node.attr["stop_on_empty_dataset"].b:
