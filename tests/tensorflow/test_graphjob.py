@@ -296,8 +296,6 @@ def test_an_input_that_only_the_evaluation_reads_is_none_of_them(
         session.run([each.initializer for each in held_out[:2]])
         return {"sum": float(np.sum(session.run(elements[0])))}
 
-    with job.graph.as_default():
-        tf1.set_random_seed(1)
     session = GraphJobSession(replace(job, evaluate=evaluate), repeats=True)
     assert session.step == 0 and "another order" not in caplog.text and "not saved" not in caplog.text
     session.run_until(2)

@@ -82,11 +82,11 @@ class Scope:
     """The nodes of a graph or a function, in which a dataset's stages are.
 
     Args:
-      nodes: those nodes.
+      nodes: those nodes, by their names.
       repeating: the names of the functions in which a dataset is repeated.
 
     Attributes:
-      nodes: see there.
+      nodes: those nodes, by their names.
     """
 
     def __init__(self, nodes: Nodes, repeating: set[str]) -> None:
