@@ -293,6 +293,8 @@ def test_a_run_whose_directory_is_moved_in_flight_ends_and_resumes_there(start: 
     write_config(project, entry="jobs:exact", more="[checkpoint]\nsave_model_secs = 0.2\n")
     run = start("run")
     run.until_printed(r"saved step \d+ \(schedule\)")
+    curves = run.rundir.path  # its writer begins on a thread of its own
+    wait_for(lambda: any(curves.glob("events.out.tfevents.*")), "an event file, which TensorFlow makes with its folder")
     moved = RunDirectory(project / "moved")
     run.rundir.path.rename(moved.path)
     assert run.end() == 74 and f"was moved to {moved.path}" in run.text, run.text
@@ -306,7 +308,12 @@ def test_a_run_directory_that_is_removed_in_flight_is_reported(start: Start, pro
     write_config(project, entry="jobs:exact")
     run = start("run")
     run.until_training(step=10)
-    shutil.rmtree(run.rundir.path)
+
+    def remove() -> bool:  # what the process writes meanwhile may come between
+        shutil.rmtree(run.rundir.path, ignore_errors=True)
+        return not run.rundir.path.exists()
+
+    wait_for(remove, "the removal of the run directory")
     run.until_printed("was removed while a process trains in it: nothing can be saved")
     status = start("status")
     assert status.end() == 0 and "was removed while" in status.text and f"pid {run.pid}" in status.text

@@ -56,6 +56,7 @@ class Writer(EventWriter):
     """A writer of which a test can wait for what is done in the background."""
 
     def __init__(self, logdir: Path, **options: Any) -> None:
+        logdir.mkdir(exist_ok=True)
         self.background = Background("trainerd-events", patience=PATIENCE_SECS)
         super().__init__(logdir, background=self.background, **options)
 
@@ -232,17 +233,16 @@ def test_a_run_directory_that_was_removed_is_a_storage_error_and_the_curves_cont
     tmp_path: Path,
 ) -> None:
     logdir, clock, session = tmp_path / "run", Clock(), StandIn(5)
-    logdir.mkdir()
     writer = Writer(logdir, timer=clock)
     writer.begin(0, session)
     assert storage_errors(writer, session) == 0
     shutil.rmtree(logdir)
-    logdir.write_text("in the way")
     session.step = 100
     assert storage_errors(writer, session) >= 1
     clock.now += 600
     assert storage_errors(writer, session) >= 1
-    logdir.unlink()
+    assert not logdir.exists(), "a run that somebody has moved away gets no second folder"
+    logdir.mkdir()
     clock.now += 600
     session.step = 900
     assert storage_errors(writer, session) <= 1, "at most the error of the call before"
