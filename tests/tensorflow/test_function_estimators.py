@@ -236,7 +236,7 @@ def test_what_is_wrong_with_a_model_or_a_job_is_reported(tmp_path: Path) -> None
         estimator.export_saved_model(tmp_path / "export")
     keras_estimator(tmp_path / "keras").train(endless, max_steps=2)
     another = trainerd.KerasEstimator(model(units=5), config=settings(tmp_path / "keras"))
-    with pytest.raises(DataError, match="its variables are others than the model's"):
+    with pytest.raises(DataError, match="its variables are not those of the model"):
         another.evaluate(whole)
 
 

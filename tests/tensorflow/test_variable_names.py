@@ -134,6 +134,20 @@ def test_names_given_by_the_user_are_known_again(
             second.load(prefix)
 
 
+def test_a_frozen_layer_whose_slots_are_gone_is_named(tmp_path: Path) -> None:
+    def small(*, is_frozen: bool) -> Any:
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="base"), keras.layers.Dense(4)])
+        model.layers[0].trainable = not is_frozen
+        return model
+
+    prefix = tmp_path / "model.ckpt-0"
+    first = job(small(is_frozen=False))
+    first.bind(Flag())
+    first.snapshot().write(prefix, lambda moved: None)
+    with pytest.raises(DataError, match="these changed: model/base/kernel: trainable → frozen"):
+        job(small(is_frozen=True)).restore(prefix)
+
+
 def test_fit_refuses_layers_that_changed_places(tmp_path: Path) -> None:
     def fit(*names: str) -> None:
         model = functional(*names)

@@ -105,21 +105,30 @@ def stored_names(prefix: Path) -> Names:
 
 def changes(before: Names, now: Names) -> list[str]:
     """Describe variables that are elsewhere than before; else those that were frozen or are now; else other slots."""
-    both = [(place, was, now[place]) for place, was in before.items() if place in now]
-    words = {True: "trainable", False: "frozen"}
     return (
         moved(before, now)
-        or [
-            f"{has.name or was.name or place}: {words[was.is_trained]} → {words[has.is_trained]}"
-            for place, was, has in both
-            if was.is_trained != has.is_trained and not (was.slot_of or has.slot_of)
-        ]
+        or frozen(before, now)
         or [
             f"{place}: the slot of {was.slot_of} → the slot of {has.slot_of}"
-            for place, was, has in both
+            for place, was, has in _in_both(before, now)
             if was.slot_of and has.slot_of and was.slot_of != has.slot_of
         ]
     )
+
+
+def frozen(before: Names, now: Names) -> list[str]:
+    """Describe the variables that were frozen and are trained now, or were trained and are frozen now."""
+    words = {True: "trainable", False: "frozen"}
+    return [
+        f"{has.name or was.name or place}: {words[was.is_trained]} → {words[has.is_trained]}"
+        for place, was, has in _in_both(before, now)
+        if was.is_trained != has.is_trained and not (was.slot_of or has.slot_of)
+    ]
+
+
+def _in_both(before: Names, now: Names) -> list[tuple[str, Named, Named]]:
+    """Return each place that is in both, with what was there and what is there now."""
+    return [(place, was, now[place]) for place, was in before.items() if place in now]
 
 
 def moved(before: Names, now: Names) -> list[str]:

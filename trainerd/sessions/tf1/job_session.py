@@ -143,8 +143,8 @@ class GraphJobSession(GraphModel):
             self._make(prefix)
         except (ValueError, KeyError, tf.errors.OpError) as error:
             raise DataError(
-                f"{prefix} does not fit the job: its files are sound, but its variables are others than the graph's. "
-                f"Did the model change? Use another `logdir` for another model.\n{str(error).splitlines()[0]}"
+                f"{prefix} does not fit the job: its files are sound, but its variables are not those of the graph. "
+                f"Use another `logdir` for another model.\n{str(error).splitlines()[0]}"
             ) from error
 
     def snapshot(self) -> GraphSnapshot:

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 PATIENCE = 1000  # runs in which a program makes all its variables
 _LONG = 1000  # characters: TensorFlow's own messages list the values of variables
 _UNMATCHED = (
-    "the checkpoint does not fit the program: its files are sound, but its variables are others than those of the "
+    "the checkpoint does not fit the program: its files are sound, but its variables are not those of the "
     "tf.train.Checkpoint, or are made in another order. Use another `logdir` for another model. A Keras model that is "
     "subclassed and not built cannot be matched: call model.build(...) and optimizer.build(model.trainable_variables) "
     "before the session, or before `fit`; supervise.data(...) does that for `fit`."

@@ -210,8 +210,8 @@ class FunctionSession:
                     f"another `logdir`.\n{str(error).splitlines()[0]}"
                 ) from error
             raise DataError(
-                f"{prefix} does not fit the job: its files are sound, but its variables are others than the job's. "
-                f"Did the model change? Use another `logdir` for another model.\n{str(error).splitlines()[0]}"
+                f"{prefix} does not fit the job: its files are sound, but its variables are not those of the job. "
+                f"{self._how_to_fit(prefix)}\n{str(error).splitlines()[0]}"
             ) from error
         if self._restores_input:
             restore_order(self._job.dataset, self._iterator, self._passes)
@@ -221,6 +221,18 @@ class FunctionSession:
             restore_order(pipeline.dataset_of(iterator), iterator)
         self._has_read = False
         self._loop.enter()
+
+    def _how_to_fit(self, prefix: Path) -> str:
+        """Return what a person can do where the variables of a checkpoint are not the job's."""
+        before = stored_names(prefix)
+        same = {place: each for place, each in before.items() if each.name == self._given_names.get(place, each).name}
+        if found := variable_names.frozen(same, self._given_names):
+            more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+            return (
+                f"An optimizer keeps numbers for trainable variables alone, and these changed: {', '.join(found[:3])}"
+                f"{more}. Freeze the layers that were frozen, and no others; or use another `logdir`."
+            )
+        return "Use another `logdir` for another model."
 
     def _read_anew(self) -> None:
         """Read with another iterator from now on."""

@@ -130,7 +130,7 @@ class CheckpointModel:
             raise
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             raise DataError(
-                f"{prefix} does not fit the program: its files are sound, but its variables are others than those of "
+                f"{prefix} does not fit the program: its files are sound, but its variables are not those of "
                 f"the tf.train.Checkpoint. Use another `logdir` for another model.\n{str(error).splitlines()[0]}"
             ) from error
         for iterator in self._tracked.iterators():

@@ -48,6 +48,6 @@ def _read(checkpoint: tf.train.Checkpoint, hidden: Mapping[str, Any], prefix: st
             hidden[key].assign(stored[key])
     except (AssertionError, ValueError, tf.errors.OpError) as error:
         raise DataError(
-            f"{prefix} does not fit the model: its files are sound, but its variables are others than the model's. Did "
-            f"the model change? Use another `model_dir` for another model.\n{str(error).splitlines()[0]}"
+            f"{prefix} does not fit the model: its files are sound, but its variables are not those of the "
+            f"model. Use another `model_dir` for another model.\n{str(error).splitlines()[0]}"
         ) from error
