@@ -17,7 +17,7 @@ from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.cli import as_owner
 from trainerd.cli.app import COMMANDS
-from trainerd.errors import StorageError
+from trainerd.errors import NotRunningError, StorageError
 from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
@@ -192,6 +192,14 @@ def test_a_link_of_another_user_to_a_run_of_roots_is_no_run_of_roots(rundir: Run
     os.chown(link, 12345, 12345, follow_symlinks=False)
     with pytest.raises(StorageError, match="a symbolic link that uid 12345 has made"):
         as_owner.require_owner(RunDirectory(link))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user need not ask")
+def test_a_run_directory_that_is_missing_is_not_roots(rundir: RunDirectory) -> None:
+    """Another user may move theirs away for the moment in which root looks."""
+    rundir.path.rmdir()
+    with pytest.raises(NotRunningError, match="there are no checkpoints"):
+        as_owner.require_owner(rundir)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")

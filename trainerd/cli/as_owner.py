@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainerd.errors import UsageError
+from trainerd.errors import NotRunningError, UsageError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system import safe_paths
 from trainerd.system.durable_files import storage
@@ -32,15 +32,20 @@ def require_owner(rundir: RunDirectory, does: str = RUNS_JOB) -> None:
 
     Raises:
       UsageError: this is root, and the run is another user's: the job could do all that root can.
+      NotRunningError: this is root, and the run directory is missing: whose it will be is not known.
       StorageError: the run directory cannot be read, or a link of another user leads to it.
     """
-    if os.geteuid() != 0:
-        return
-    owner, real = 0, rundir.path
+    if os.geteuid() == 0 and not _is_roots(rundir, does):
+        raise NotRunningError(f"there are no checkpoints in {rundir.path} yet.")
+
+
+def _is_roots(rundir: RunDirectory, does: str) -> bool:
+    """Return whether a run directory is there, and root's. Raises what `require_owner` raises of another user's."""
+    owner, real = None, rundir.path
     with storage(f"read {rundir.path}", missing_ok=True), safe_paths.opened(rundir.path) as folder:
         owner, real = os.fstat(folder).st_uid, rundir.path.resolve()
-    if owner == 0:
-        return
+    if owner is None or owner == 0:
+        return owner == 0
     raise UsageError(
         f"{rundir.path} belongs to {_name(owner)}, and this command {does}, which root does not do for another "
         f"user. Run it as that user:\n\n    {_command(real, owner)}\n"
@@ -62,7 +67,7 @@ def require_roots_alone(folder: Path, does: str) -> None:
     """
     if os.geteuid() != 0:
         return
-    require_owner(RunDirectory(folder), does)
+    _is_roots(RunDirectory(folder), does)
     pending, seen = [folder.absolute()], set[Path]()
     while pending:
         for path, is_above in _reached(pending.pop()):
