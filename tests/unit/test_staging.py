@@ -91,7 +91,8 @@ def test_only_what_a_process_that_is_gone_has_left_is_removed(tmp_path: Path) ->
         name = staging.parent.name
     pid, started = str(os.getpid()), name.split(".")[3].partition("@")[0]
     gone = [name.replace(f".{pid}.", ".4194999."), name.replace(f".{started}@", f".{int(started) + 100}@")]
-    kept = [name, gone[0].replace("@", "@another-machine-"), ".outer" + name[4:]]
+    gone.append(".other" + gone[0][4:])
+    kept = [name, gone[0].replace("@", "@another-machine-"), ".other" + name[4:]]
     for each in [*gone, *kept]:
         (tmp_path / each / "out").mkdir(parents=True)
     with staged(out):

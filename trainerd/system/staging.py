@@ -23,8 +23,8 @@ _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
 def staged(folder: Path) -> Iterator[Path]:
     """Make a new folder of this name inside a hidden one beside it, in which the whole is put together.
 
-    The hidden folder is removed at the end of the block. Its name has the process that made it, and the name of what
-    is made: the next block for that name removes what a process that is gone has left.
+    The hidden folder is removed at the end of the block. Its name has the name of what is made, and the process that
+    made it: the next block in that folder removes what a process that is gone has left.
 
     Args:
       folder: the name of what is made, in the folder where it is to be.
@@ -33,7 +33,7 @@ def staged(folder: Path) -> Iterator[Path]:
       OSError: it cannot be made.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(folder)
+    _remove_leftovers(folder.parent)
     started = int(process_identity(os.getpid())[1])
     name = f".{folder.name}.{os.getpid()}.{started}@{socket.gethostname()}."
     place = Path(tempfile.mkdtemp(prefix=name, suffix=".staging", dir=folder.parent))
@@ -92,10 +92,10 @@ def _name_file(staging: Path, target: Path) -> None:
         staging.rename(target)
 
 
-def _remove_leftovers(folder: Path) -> None:
+def _remove_leftovers(parent: Path) -> None:
     """Remove what processes that are gone have left. A pid says nothing about a process of another machine."""
-    pattern = re.compile(rf"\.{re.escape(folder.name)}\.(\d+)\.(\d+)@{re.escape(socket.gethostname())}\..+\.staging")
-    for path in folder.parent.iterdir():
+    pattern = re.compile(rf"\..+\.(\d+)\.(\d+)@{re.escape(socket.gethostname())}\..+\.staging")
+    for path in parent.iterdir():
         match = pattern.fullmatch(path.name)
         if match and not path.is_symlink() and not is_process(int(match[1]), float(match[2])):
             shutil.rmtree(path, ignore_errors=True)
