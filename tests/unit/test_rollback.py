@@ -19,6 +19,7 @@ from trainerd.checkpoints import catalogue, latest, manifest
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
+from trainerd.cli import requests
 from trainerd.errors import InUseError, StorageError, UsageError
 from trainerd.history import lines, rollback
 from trainerd.history.lines import Line
@@ -28,7 +29,7 @@ from trainerd.loop.fake import FakeSnapshot
 from trainerd.loop.flag import Request
 from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.state import Phase, State, read_state
+from trainerd.rundir.state import Answer, Phase, State, read_state
 from trainerd.system import safe_paths
 
 KEEPS = {"checkpoint": {"save_model_steps": 10, "keep_last": 100}}
@@ -568,6 +569,27 @@ def test_a_command_whose_process_dies_takes_its_request_back(
         monkeypatch.setattr(lock.Holder, "is_alive", lambda holder: next(alive, False))
         code, printed = cli("rollback", "10", "--logdir", "run")
     assert code == 69 and "ended before it went back" in printed and not rundir.rollback.exists()
+
+
+@pytest.mark.parametrize(("left", "says"), [("other", "training continues"), ("own", "paused")])
+def test_the_command_waits_for_no_request_but_its_own(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str, says: str
+) -> None:
+    rundir = RunDirectory(tmp_path / "run")
+    rundir.create()
+    write(rundir, 10, 20)
+    alive = iter([True] * 4)
+
+    def ask(there: RunDirectory, holder: object, own: str, *rest: object) -> Answer:
+        RollbackRequest(RollbackTarget(10), own if left == "own" else left).write(there)
+        return Answer([own], 10, None)
+
+    monkeypatch.setattr(requests, "ask", ask)
+    monkeypatch.setattr(lock.Holder, "is_alive", lambda holder: next(alive, left == "other"))
+    with lock.acquire(rundir) as held:
+        held.name_holder(os.getpid())
+        code, printed = cli("rollback", "10", "--logdir", "run")
+    assert code == 0 and says in printed and rundir.rollback.exists()
 
 
 # ---------------------------------------------------------------------- what a second reading found

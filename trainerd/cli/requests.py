@@ -71,7 +71,9 @@ def ask(
         sleep(POLL_SECS)
 
 
-def wait_for_end(holder: Holder, *, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Wait until the process has ended."""
-    while holder.is_alive():
+def wait_for_end(
+    holder: Holder, *, still: Callable[[], bool] = lambda: True, sleep: Callable[[float], None] = time.sleep
+) -> None:
+    """Wait until the process has ended, or something is not so any more."""
+    while holder.is_alive() and still():
         sleep(POLL_SECS)

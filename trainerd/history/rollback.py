@@ -97,16 +97,21 @@ class RollbackRequest:
           StorageError: it cannot be written, or something else than a file has its name.
         """
         content = json.dumps(asdict(self)).encode() + b"\n"
-        try:
-            with storage(f"write {rundir.rollback}"), contextlib.suppress(FileExistsError):
-                write_atomic(rundir.rollback, content, for_all=True, replace=False)
-                return
-            with storage(f"read {rundir.rollback}", missing_ok=True):
-                if RollbackRequest.parse(read_regular(rundir.rollback)) == self:
-                    return
-        except ValueError:  # a person's, which is not understood
-            pass
-        raise InUseError(f"another rollback is asked for: {rundir.rollback} is there. Try again when it is gone.")
+        with storage(f"write {rundir.rollback}"), contextlib.suppress(FileExistsError):
+            write_atomic(rundir.rollback, content, for_all=True, replace=False)
+            return
+        if not self.waits(rundir):
+            raise InUseError(f"another rollback is asked for: {rundir.rollback} is there. Try again when it is gone.")
+
+    def waits(self, rundir: RunDirectory) -> bool:
+        """Return whether the file `rollback` has this request.
+
+        Raises:
+          StorageError: it cannot be read, or something else than a file has its name.
+        """
+        with storage(f"read {rundir.rollback}", missing_ok=True), contextlib.suppress(ValueError):
+            return RollbackRequest.parse(read_regular(rundir.rollback)) == self  # a person's may not be understood
+        return False
 
 
 @dataclass(frozen=True)
@@ -148,12 +153,7 @@ def read_request(rundir: RunDirectory) -> RollbackRequest | None:
 
 def withdraw(rundir: RunDirectory, request: RollbackRequest | None = None) -> None:
     """Remove the file `rollback`; if a request is given, only where the file has this one."""
-    if not request_files.is_asked(rundir.rollback):
-        return
-    try:
-        if request is not None and read_request(rundir) != request:
-            return
-    except UsageError:  # it asks for something else, which whoever serves it reports
+    if not request_files.is_asked(rundir.rollback) or not (request is None or request.waits(rundir)):
         return
     with storage(f"remove {rundir.rollback}"):
         safe_paths.remove(rundir.rollback, missing_ok=True)

@@ -18,7 +18,7 @@ from trainerd.errors import InUseError, NotRunningError, StorageError, UsageErro
 from trainerd.history import rollback
 from trainerd.history.choice import choose
 from trainerd.history.rollback import RollbackRequest, RollbackTarget
-from trainerd.rundir import lock, request_files, run_events
+from trainerd.rundir import lock, run_events
 from trainerd.rundir.lock import Holder, read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, read_state
@@ -62,12 +62,12 @@ def command(where: str, metric: str | None, line: int | None, config_path: Path 
         RollbackRequest(target).write(asked)
         say(f"the next start goes back to {target}.")
         return
-    _ask(asked, target, holder)
-    if not request_files.is_asked(asked.rollback):  # it was served; else the process ends, and the next start serves it
-        say(f"went back to {target}; training continues from there")
-    else:
-        requests.wait_for_end(holder)
+    request = _ask(asked, target, holder)
+    requests.wait_for_end(holder, still=lambda: request.waits(asked))
+    if request.waits(asked):  # the next start serves it
         say(f"paused. {start} resumes from {target}.")
+    else:
+        say(f"went back to {target}; training continues from there")
 
 
 def _is_ours(rundir: RunDirectory) -> bool:
@@ -111,8 +111,8 @@ def _update_status(rundir: RunDirectory) -> None:
         say(f"`trainerd status` shows the run as it was before: {error}", err=True)
 
 
-def _ask(rundir: RunDirectory, target: RollbackTarget, holder: Holder) -> None:
-    """Ask the process that trains to go back, and wait until it has.
+def _ask(rundir: RunDirectory, target: RollbackTarget, holder: Holder) -> RollbackRequest:
+    """Ask the process that trains to go back, and wait until it has. Returns the request.
 
     Raises:
       UsageError: the process has refused it.
@@ -128,3 +128,4 @@ def _ask(rundir: RunDirectory, target: RollbackTarget, holder: Holder) -> None:
         raise
     if answer.step is None:
         raise UsageError(str(answer.error))
+    return request
