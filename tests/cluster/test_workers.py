@@ -57,6 +57,37 @@ def test_workers_that_are_paused_and_killed_end_as_those_that_were_not(
     assert cluster.values(steps) == cluster.values(steps, "whole")
 
 
+STOPPED = """
+import os
+import signal
+
+import tensorflow as tf
+from jobs import shared
+
+make = tf.distribute.MultiWorkerMirroredStrategy
+
+
+def stopped(resolver):
+    strategy = make(resolver)
+    if resolver.task_id == 1:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return strategy
+
+
+tf.distribute.MultiWorkerMirroredStrategy = stopped
+"""
+
+
+def test_a_sigterm_while_the_cluster_is_formed_pauses_all(cluster: Cluster) -> None:
+    """TensorFlow's own handler takes it then."""
+    config = cluster.configure("shared", 2)
+    (cluster.project / "stopped.py").write_text(STOPPED)
+    config.write_text(config.read_text().replace("jobs:shared", "stopped:shared"))
+    cluster.start(2)
+    assert cluster.end() == [0, 0], cluster.text
+    assert cluster.workers[0].state.phase is Phase.PAUSED and "SIGTERM, on one of the workers" in cluster.text
+
+
 def test_what_a_worker_is_asked_for_is_done_by_all(cluster: Cluster, start: Start) -> None:
     cluster.configure("shared", 2)
     chief, worker = cluster.start(2)

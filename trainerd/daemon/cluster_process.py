@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 _RECEIVED = "received"
 BUILD_SECS = 300.0  # of silence while the job is built, when a process may stand still
 FORM_SECS = 120  # for TensorFlow to connect workers that are all there
+STOP_HEARD_SECS = 3.0  # until TensorFlow passes on a SIGTERM that it took; it looks once a second
 ABORT_SECS = 10.0  # until a process ends that is busy with something else when another worker is gone
 
 
@@ -223,12 +224,21 @@ class ClusterProcess:
             signal.alarm(0)
             signal.signal(signal.SIGALRM, before)
         self._stage = ClusterStage.FORMED
+        threading.Thread(target=self._pause_if_stopped, name="trainerd-stop-heard", daemon=True).start()
         self.raise_trouble()
         self._building = self._late(
             self._config.watchdog.first_step_secs,
             PeerLostError("the job was not built in time (watchdog.first_step_secs): do all workers build the same?"),
         )
         return self._engine
+
+    def _pause_if_stopped(self) -> None:
+        """Ask for a pause if SIGTERM came while the cluster was formed, when TensorFlow took it."""
+        from trainerd.workers.engine.engine import has_heard_sigterm
+
+        if has_heard_sigterm(STOP_HEARD_SECS):
+            log.info("pausing at the next step: SIGTERM, on one of the workers", extra={"event": "signal"})
+            self._flag.raise_for(Request.PAUSE, "SIGTERM")
 
     def _abort(self, error: TrainerdError) -> None:
         """End what is done together, and after a while this process: another worker is gone, or has failed."""

@@ -1,8 +1,8 @@
 """TensorFlow's multi-worker strategy: made, run, and ended.
 
-Of TensorFlow's private parts this needs `context`, to end collective operations from outside and to say how long a
-worker may be silent; and of Keras' a variable's `_value`: tests/tensorflow/test_internals.py names the versions for
-which it holds.
+Of TensorFlow's private parts this needs `context`, to end collective operations from outside, to say how long a
+worker may be silent and to read whether TensorFlow has heard SIGTERM; and of Keras' a variable's `_value`:
+tests/tensorflow/test_internals.py names the versions for which it holds.
 """
 
 from __future__ import annotations
@@ -118,6 +118,19 @@ class Engine:
 def abort(why: str) -> None:
     """End the collective operations under way in this process, from any thread. None can be begun any more."""
     context.context().abort_collective_ops(tf.errors.UNAVAILABLE, why)
+
+
+def has_heard_sigterm(seconds: float) -> bool:
+    """Return whether TensorFlow has heard SIGTERM on any worker, or hears it within so many seconds.
+
+    While it forms the cluster it sets a handler of its own, and passes the news on a second later at most, as
+    `tf.distribute.experimental.PreemptionWatcher` reads it.
+    """
+    try:
+        context.context().get_config_key_value("TF_DEFAULT_PREEMPTION_NOTICE_KEY", int(1000 * seconds))
+    except tf.errors.OpError:  # the time is over, or the cluster is
+        return False
+    return True
 
 
 def _choose_gpu(number: int) -> None:

@@ -58,10 +58,9 @@ def _follow(path: Path, file: TextIO) -> None:
         while line := file.readline(_LINE_BYTES):
             say(line, nl=False)
         time.sleep(0.2)
-        try:
-            rotated = path.lstat().st_ino != os.fstat(file.fileno()).st_ino
-        except FileNotFoundError:
-            continue
-        if rotated:
+        is_rotated = False
+        with storage(f"read {path}", missing_ok=True):
+            is_rotated = path.lstat().st_ino != os.fstat(file.fileno()).st_ino
+        if is_rotated:
             file.close()
             file = _open(path)
