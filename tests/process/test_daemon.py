@@ -177,7 +177,7 @@ def test_a_daemon_that_fails_later_reports_to_who_asks(project: Path, rundir: Ru
         os.kill(holder.pid, signal.SIGKILL)
         _, error = pause.communicate(timeout=60)
     if pause.returncode != 0:
-        assert "died" in error
+        assert "wrote no last state" in error
     assert not (state := read_state(rundir.state)) or state.phase is not Phase.PAUSED or saved(rundir)
 
 
@@ -271,7 +271,7 @@ def test_on_a_terminal_metrics_are_live_and_ctrl_c_saves(project: Path, rundir: 
         assert part in text
     terminal.type(b"\x03")
     text = terminal.until(r"resume in the background")
-    assert "Paused: paused on request." in text and "resume at the next step" in text
+    assert "Paused on request." in text and "resume at the next step" in text
     assert terminal.code() == 0
     terminal.hang_up()
     assert saved(rundir)

@@ -216,7 +216,7 @@ def test_what_works_and_is_warned_of_is_not_called_well(start: Start, project: P
     assert check.end() == 0, check.text
     assert check.text.count("warning: the dataset has a shuffle that is cached") == 1, check.text
     assert check.text.count("the dataset has a shuffle that is cached") == 1, check.text
-    assert "All is well" not in check.text and "It works; mind the warning above. " in check.text, check.text
+    assert "All is well" not in check.text and "It works; read the warning above. " in check.text, check.text
 
 
 @pytest.mark.long

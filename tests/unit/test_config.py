@@ -151,7 +151,7 @@ def test_a_config_that_is_no_file_is_refused_and_a_mark_of_utf_8_is_not(tmp_path
     path = tmp_path / "trainerd.toml"
     os.mkfifo(path)
     for found in (path, tmp_path):
-        with pytest.raises(ConfigError, match="it is no regular file"):
+        with pytest.raises(ConfigError, match="it is not a regular file"):
             parse.load(found)
     path.unlink()
     path.write_text("x = y")

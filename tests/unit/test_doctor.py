@@ -606,7 +606,7 @@ def test_what_cannot_be_looked_at_is_a_finding_too(run: RunDirectory, cli: Cli) 
     run.events.unlink()
     os.mkfifo(run.events)
     _, found = findings_of(cli, str(run.path))
-    assert found["clock"][0]["kind"] == "warning" and "no regular file" in found["clock"][0]["said"]
+    assert found["clock"][0]["kind"] == "warning" and "not a regular file" in found["clock"][0]["said"]
 
 
 def test_problems_come_before_warnings_and_these_before_what_is_well() -> None:

@@ -143,8 +143,8 @@ LATE = TraceDifference(30, "loss", 1.0, 2.0)
         (LATE, None, False, "not in the job's state"),
         (OF_END, None, False, "The first difference is at step 40, the end: the variable w differs"),
         (OF_BATCH, None, False, "before either is interrupted, which was at step 20.*other batches.*Range > Batch"),
-        (OF_STEP, OF_STEP, False, "without a stop are not the same.*something else of the same batch"),
-        (LATE, OF_END, False, "what the step has made of the variable w"),
+        (OF_STEP, OF_STEP, False, "without a stop are not the same.*another result for the same batch"),
+        (LATE, OF_END, False, "are the same, and the variable w is not"),
         (LATE, LATE, True, "builds something else at each start.*PYTHONHASHSEED"),
     ],
 )

@@ -68,7 +68,8 @@ def test_it_is_reported_and_tried_again_as_soon_as_there_is_room(
     service: Checkpointer, session: FakeSession, disk: Disk, clock: FakeTime, reporter: Reporter
 ) -> None:
     assert (
-        "are free. Free some space on that file system. It is saved as soon as there is." in reporter.state.warnings[0]
+        "are free. Free some space on that file system. The run is saved as soon as there is room."
+        in reporter.state.warnings[0]
     )
     service.watch()
     assert service.retry_at > clock.now

@@ -45,7 +45,7 @@ def test_the_run_of_another_job_is_refused_and_left_as_it_is(
     code, text = cli(*typed.split())
     assert code == 65 and theirs in text and "mine:job" in text and "--accept-job" in text
     assert str(rundir.accept_job) in text
-    assert ("command that started train.py before resumes it" in text) == (theirs == "train.py")
+    assert ("command that started train.py resumes it" in text) == (theirs == "train.py")
     assert rundir.state.read_bytes() == before and not rundir.events.exists()
     assert registry.known() == [registry.RegisteredRun(rundir.path, tmp_path / "theirs.toml")]
 
@@ -79,7 +79,7 @@ ADVISED = ["save", "set a=1", "rollback 5"]
 def test_for_the_run_of_a_program_that_program_is_advised(cli: Cli, rundir: RunDirectory, typed: str) -> None:
     trained(rundir, "my train.py")
     text = cli(*typed.split(), "--logdir", "run")[1]
-    assert "The command that started my train.py before" in text and "trainerd start" not in text
+    assert "The command that started my train.py" in text and "trainerd start" not in text
     assert "python" not in text, "its arguments and its folder are not known"
 
 
@@ -108,5 +108,5 @@ def test_the_digits_example_is_advised_where_another_config_is_here(cli: Cli, ru
 def test_what_is_forked_from_the_run_of_a_program_is_trained_by_it(cli: Cli, rundir: RunDirectory) -> None:
     trained(rundir, "train.py")
     text = cli("fork", "5", "new", "--logdir", "run")[1]
-    assert "command that started train.py before, with the run directory" in text and "/new, trains it" in text
+    assert "command that started train.py, with the run directory" in text and "/new, trains it" in text
     assert "trainerd" not in text.partition("forked")[2]

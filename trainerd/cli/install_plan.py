@@ -95,9 +95,12 @@ def config_argument(config_path: Path, user: bool, name: str | None) -> str:
 
 def _load(path: Path, user: bool, name: str | None) -> Config:
     if not path.exists():
-        steps = [f"`{command_line('init')} {shlex.quote(str(path.parent))}` writes one to start from"]
-        if path.name != configs.NAME:
-            steps.append(f"rename its {configs.NAME} to {path.name}")
+        if (other := path.parent / configs.NAME).exists():  # another service's
+            steps = [f"Copy {other} to {path.name} and change what it trains"]
+        else:
+            steps = [f"`{command_line('init')} {shlex.quote(str(path.parent))}` writes one to start from"]
+            if path.name != configs.NAME:
+                steps.append(f"rename its {configs.NAME} to {path.name}")
         if not user:
             steps.append(f'set logdir = "{_state_directory(name)}" in it')
         raise ConfigError(f"there is no config at {path}. {'; '.join(steps)}; then type this again.")

@@ -29,7 +29,8 @@ def summary(
       config_path, logdir: the options that chose it, if any.
       is_of_several: whether it is a worker of several: a command that trains would train alone.
     """
-    lines = ["", f"{str(outcome.phase).capitalize()}: {outcome.why}.", f"  {state.line()}"]
+    how = outcome.why if outcome.why.startswith(outcome.phase) else f"{outcome.phase}: {outcome.why}"
+    lines = ["", f"{how[0].upper()}{how[1:]}.", f"  {state.line()}"]
     if (saved := state.last_checkpoint) is not None:
         lines.append(f"  {saved.path} ({size(saved.bytes)})")
     commands = {"tensorboard": "show the curves"} | ({} if is_of_several else _training(outcome, state, config))

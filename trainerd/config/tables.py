@@ -52,7 +52,7 @@ def read(path: Path, advice: str) -> dict[str, Any]:
     """
     try:
         if path.exists() and not path.is_file():  # a FIFO would be waited for
-            raise ConfigError(f"cannot read {path}: it is no regular file.")
+            raise ConfigError(f"cannot read {path}: it is not a regular file.")
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"there is no {path}. {advice}") from None

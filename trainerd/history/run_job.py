@@ -31,7 +31,7 @@ def is_program(job: str) -> bool:
 
 def start_of(program: str) -> str:
     """Return what resumes the run of a program, as the subject of a sentence, without its article."""
-    return f"command that started {program} before"
+    return f"command that started {program}"
 
 
 def job_of(rundir: RunDirectory) -> str:

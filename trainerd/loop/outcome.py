@@ -35,7 +35,7 @@ PAUSED = Outcome(Phase.PAUSED, "paused on request")
 PAUSED_EARLY = Outcome(Phase.PAUSED, "paused before the first step; nothing had changed")
 LOOP_ENDED = Outcome(Phase.FINISHED, "the program's loop has ended", by_job=True)
 FIT_ENDED = Outcome(Phase.FINISHED, "`fit` has ended", by_job=True)
-WITHOUT_SESSION = Outcome(Phase.FINISHED, "the program has ended without a session", by_job=True)
+WITHOUT_SESSION = Outcome(Phase.FINISHED, "the program has ended, and had no session", by_job=True)
 
 
 class Paused(SystemExit):
@@ -59,7 +59,7 @@ def reached(config: Config, step: int, metrics: dict[str, float]) -> Outcome | N
     if target is not None and target.is_met_by(metrics):
         return Outcome(Phase.FINISHED, f"the target {target} is reached at step {step}")
     if config.max_steps is not None and step >= config.max_steps:
-        how = "is reached" if step == config.max_steps else f"is passed: {step} steps are done already"
+        how = "is reached" if step == config.max_steps else f"is below the present step, {step}"
         return Outcome(Phase.FINISHED, f"max_steps = {config.max_steps} {how}")
     return None
 

@@ -80,7 +80,7 @@ class Proof:
             )
         difference = self._difference("whole", "broken")
         if difference is not None:
-            yield "not the same; looking whether two runs without a stop are"
+            yield "they differ; checking whether two runs without a stop differ too"
             yield self._without_a_stop("again")
             raise ProofError(verdict(self._evidence(difference), self._original))
         names, rows = trace.read(self._trace("whole"))

@@ -112,7 +112,7 @@ def verdict(evidence: Evidence, config: Config) -> str:
             f"two runs are not the same before either is interrupted, which was at step {evidence.interrupted_at}. The "
             f"first difference is at {found}"
         )
-    return f"{first}.\nSo nothing can be said of interruptions: {_cause(evidence, config)}"
+    return f"{first}.\nSo interruptions cannot be judged: {_cause(evidence, config)}"
 
 
 def _cause(evidence: Evidence, config: Config) -> str:
@@ -122,9 +122,9 @@ def _cause(evidence: Evidence, config: Config) -> str:
     if found.is_of_input:
         what = f"the input gives other batches each time. Its stages: {evidence.pipeline or 'not known'}."
     elif found.other is None:
-        what = f"the batches and metrics are the same, and what the step has made of {found.name} is not."
+        what = f"the batches and metrics are the same, and {found.name} is not."
     else:
-        what = "the step makes something else of the same batch each time."
+        what = "the step gives another result for the same batch each time."
     if config.deterministic:
         return (
             f"{what} `deterministic = true` is set, so TensorFlow's own ops give the same: check Python, numbers "
@@ -132,10 +132,10 @@ def _cause(evidence: Evidence, config: Config) -> str:
         )
     seed = "" if config.seed is not None else " and a `seed`"
     return (
-        f"{what} Set `deterministic = true`{seed}, and see that the job draws no numbers from outside."
-        f"{_warned(evidence)}"
+        f"{what} Set `deterministic = true`{seed}, and check that the job reads no clock, no random numbers "
+        f"from outside its state and no file that changes.{_warned(evidence)}"
     )
 
 
 def _warned(evidence: Evidence) -> str:
-    return "\nThe warnings above may say what." if evidence.warnings else ""
+    return "\nThe warnings above may name it." if evidence.warnings else ""

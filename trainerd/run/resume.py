@@ -148,8 +148,8 @@ def _refuse_other_dataset(
         raise DataError(
             f"the dataset is not the one whose position was saved at step {step}: {_listed(moved)}\n"
             "Its batches would not be those that come next. Put it back; or "
-            f"{_how_to_accept(rundir, is_program=is_program)} to resume from that position all the same, "
-            f"which TensorFlow can where the stages are the same{restart}."
+            f"{_how_to_accept(rundir, is_program=is_program)} to resume from that position all the same: "
+            f"that works if the dataset has the same stages{restart}."
         )
 
 

@@ -91,13 +91,13 @@ def _named(error: OSError, path: Path, folder: int) -> OSError:
     found = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
     if stat.S_ISLNK(found.st_mode):
         return OSError(errno.ELOOP, "it is a symbolic link, which is not followed", str(path))
-    return OSError(error.errno, f"it is {_kind(found)}, and no regular file", str(path))  # a FIFO without a reader
+    return OSError(error.errno, f"it is {_kind(found)} and not a regular file", str(path))  # a FIFO without a reader
 
 
 def _require_sound(found: os.stat_result, folder: os.stat_result, path: Path, *, is_written: bool) -> None:
     if not stat.S_ISREG(found.st_mode):
         code = errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.ENXIO
-        raise OSError(code, f"it is {_kind(found)}, and no regular file", str(path))
+        raise OSError(code, f"it is {_kind(found)} and not a regular file", str(path))
     is_shared = folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if not is_shared and found.st_uid not in (0, os.geteuid(), folder.st_uid):
         raise OSError(

@@ -24,7 +24,7 @@ def read(path: Path) -> bytes | None:
     with storage(f"read the cluster's token {path}", missing_ok=True):
         about = path.stat()
         if not stat.S_ISREG(about.st_mode):
-            raise ConfigError(f"cluster.token: {path} is no regular file.")
+            raise ConfigError(f"cluster.token: {path} is not a regular file.")
         if about.st_mode & 0o077:
             raise ConfigError(f"cluster.token: others may read {path}. Type: chmod 600 {path}")
         with path.open("rb") as file:

@@ -122,10 +122,10 @@ class _Rehearsal:
             said = f"{other} reads step {steps[0]}, and no step is left to train"
             return warning(SUBJECT, said, "give the dataset more batches, and type this again.")
         far = self._compare("here", "there")
-        trials = f"{done} steps from step {self._newest.step} on with {other}"
+        trials = f"{done} steps after step {self._newest.step} with {other}"
         if not far.where:
             same = f"bit for bit: {far.count} variables and the metrics"
-            return well(SUBJECT, f"{trials} are those of this Python, {same}")
+            return well(SUBJECT, f"{trials} equal those of this Python, {same}")
         return self._judge(trials, far)
 
     def _judge(self, trials: str, far: TrialDifference) -> Finding:

@@ -49,7 +49,8 @@ def command(config_path: Path | None) -> None:
     finally:
         logger.removeHandler(warnings)
         logger.propagate = True
-    verdict = "It works; mind the warning above" if warnings.count else "All is well"
+    found = "warning" if warnings.count == 1 else "warnings"
+    verdict = f"It works; read the {found} above" if warnings.count else "All is well"
     run = options.command_line("run", config_path)
     say(
         f"{verdict}. `{run}` takes up the run that has begun, if its checkpoint fits."
