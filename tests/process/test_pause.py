@@ -52,7 +52,7 @@ def test_a_pause_in_an_evaluation_is_granted_at_once_and_loses_nothing(
     assert run.pause() == 0, run.text
     assert time.monotonic() - begun < GRACE_SECS
     step = int(run.until_printed(r"of step (\d+) was abandoned, and is made again at the next start")[1])
-    assert "Paused:" in run.text
+    assert "Paused on request" in run.text
     state = read_state(run.rundir.state)
     assert state is not None and state.phase is Phase.PAUSED and saved(run.rundir)[0] == step == state.step
     (project / "long").unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -224,7 +225,9 @@ class FunctionSession:
 
     def _how_to_fit(self, prefix: Path) -> str:
         """Return what a person can do where the variables of a checkpoint are not the job's."""
-        before = stored_names(prefix)
+        before: Names = {}
+        with contextlib.suppress(tf.errors.OpError):  # what cannot be read is in the error already
+            before = stored_names(prefix)
         same = {place: each for place, each in before.items() if each.name == self._given_names.get(place, each).name}
         if found := variable_names.frozen(same, self._given_names):
             more = f" and {len(found) - 3} more" if len(found) > 3 else ""
