@@ -56,7 +56,7 @@ def test_an_upgrade_is_rehearsed(start: Start, project: Path, tmp_path: Path, mo
     [same], [near], [fails] = map(list, found.values())
     assert (
         same.kind is FindingKind.OK
-        and same.said.startswith("20 steps from step 30 on with")
+        and same.said.startswith("20 steps after step 30 with")
         and "bit for bit" in same.said
     )
     assert near.kind is FindingKind.WARNING and near.said.startswith("close: 20 steps from step 30")
