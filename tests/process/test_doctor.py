@@ -59,7 +59,7 @@ def test_an_upgrade_is_rehearsed(start: Start, project: Path, tmp_path: Path, mo
         and same.said.startswith("20 steps after step 30 with")
         and "bit for bit" in same.said
     )
-    assert near.kind is FindingKind.WARNING and near.said.startswith("close: 20 steps from step 30")
+    assert near.kind is FindingKind.WARNING and near.said.startswith("close: 20 steps after step 30")
     assert "two trials with this Python are the same, bit for bit" in near.said
     assert fails.kind is FindingKind.PROBLEM and fails.said.startswith("impossible with")
     assert fails.said.endswith("the new version has no such thing")
