@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import io
+import itertools
 import logging
 import logging.config
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.unit.conftest import Cli
 from trainerd.cli.display import Display
 from trainerd.daemon import logs
 from trainerd.daemon.log_handlers import LogFile
 from trainerd.daemon.tensorflow_import import stderr_to
 from trainerd.errors import StorageError
+from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import State
 
 
@@ -151,3 +155,25 @@ def test_the_log_file_stays_small_and_takes_printed_lines_along(
             os.close(descriptor)
     assert "printed by C++" in (tmp_path / "log").read_text()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["log", "log.1", "log.2", "log.3"]
+
+
+def test_a_followed_log_loses_no_line_where_it_is_rotated(
+    rundir: RunDirectory, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, number = rundir.log, itertools.count()
+
+    def write() -> None:
+        with path.open("a") as file:
+            file.write(f"line {next(number)}\n")
+
+    def sleep(seconds: float) -> None:
+        if len(list(rundir.path.iterdir())) > 4:
+            raise KeyboardInterrupt
+        write()
+        path.rename(path.with_name(f"old-{seconds}-{len(list(rundir.path.iterdir()))}"))
+        write()
+
+    write()
+    monkeypatch.setattr(time, "sleep", sleep)
+    code, text = cli("logs", "--follow", "--logdir", str(rundir.path))
+    assert code == 130 and text.split() == " ".join(f"line {each}" for each in range(9)).split()

@@ -37,6 +37,9 @@ def command(config_path: Path | None, logdir: Path | None, follow: bool, lines: 
             say(line, nl=False)
         if follow:
             _follow(path, file)
+    while follow:
+        with _open(path) as file:
+            _follow(path, file)
 
 
 def _open(path: Path) -> TextIO:
@@ -53,14 +56,12 @@ def _skip_to_end(file: TextIO, count: int) -> None:
 
 
 def _follow(path: Path, file: TextIO) -> None:
-    """Show what is appended, and go over to the new file where the log is rotated."""
-    while True:
-        while line := file.readline(_LINE_BYTES):
-            say(line, nl=False)
-        time.sleep(0.2)
-        is_rotated = False
+    """Show what is appended, until the log is rotated."""
+    is_rotated = False
+    while not is_rotated:
         with storage(f"read {path}", missing_ok=True):
             is_rotated = path.lstat().st_ino != os.fstat(file.fileno()).st_ino
-        if is_rotated:
-            file.close()
-            file = _open(path)
+        while line := file.readline(_LINE_BYTES):  # after that check: nothing is appended to a log that was rotated
+            say(line, nl=False)
+        if not is_rotated:
+            time.sleep(0.2)
