@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import tarfile
 from pathlib import Path
@@ -85,16 +86,25 @@ def test_of_two_exports_into_one_name_the_first_wins_as_a_whole(
     assert [path.name for path in tmp_path.iterdir()] == [out.name]
 
 
-def test_only_what_a_process_that_is_gone_has_left_is_removed(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    with staged(out) as staging:
-        name = staging.parent.name
-    pid, started = str(os.getpid()), name.split(".")[3].partition("@")[0]
-    gone = [name.replace(f".{pid}.", ".4194999."), name.replace(f".{started}@", f".{int(started) + 100}@")]
-    gone.append(".other" + gone[0][4:])
-    kept = [name, gone[0].replace("@", "@another-machine-"), ".other" + name[4:]]
-    for each in [*gone, *kept]:
-        (tmp_path / each / "out").mkdir(parents=True)
-    with staged(out):
-        pass
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
+def test_only_what_no_process_holds_is_removed(tmp_path: Path) -> None:
+    left = tmp_path / ".other.0abc_9xy.trainerd-staging"
+    kept = [tmp_path / ".other.database.staging", tmp_path / "0abc_9xy.trainerd-staging"]
+    for each in [left, *kept]:
+        (each / "out").mkdir(parents=True)
+    with staged(tmp_path / "out") as staging:
+        assert not left.exists()
+        with staged(tmp_path / "out") as second:
+            assert staging.exists() and second.exists()
+        assert staging.exists() and not second.exists()
+    assert sorted(tmp_path.iterdir()) == sorted(kept)
+
+
+def test_a_folder_is_staged_where_there_are_no_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_lock(*arguments: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_lock)
+    left = tmp_path / ".out.0abc_9xy.trainerd-staging"
+    left.mkdir()
+    put_together(tmp_path / "out")
+    assert read(tmp_path / "out") == CONTENT and left.exists()

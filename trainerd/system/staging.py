@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import shutil
-import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from trainerd.errors import UsageError
 from trainerd.system.durable_files import NO_LINKS, fsync_directory, fsync_file
-from trainerd.system.process_identity import is_process, process_identity
 
+_SUFFIX = ".trainerd-staging"
+_STAGING = re.compile(rf"\..+\.[a-z0-9_]{{8}}{re.escape(_SUFFIX)}")
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
 
 
@@ -23,8 +25,8 @@ _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
 def staged(folder: Path) -> Iterator[Path]:
     """Make a new folder of this name inside a hidden one beside it, in which the whole is put together.
 
-    The hidden folder is removed at the end of the block. Its name has the name of what is made, and the process that
-    made it: the next block in that folder removes what a process that is gone has left.
+    The hidden folder is removed at the end of the block. The process holds a lock on it: the next block in the same
+    parent folder removes what no process holds any more. Where a file system has no locks, it is left.
 
     Args:
       folder: the name of what is made, in the folder where it is to be.
@@ -33,15 +35,40 @@ def staged(folder: Path) -> Iterator[Path]:
       OSError: it cannot be made.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(folder.parent)
-    started = int(process_identity(os.getpid())[1])
-    name = f".{folder.name}.{os.getpid()}.{started}@{socket.gethostname()}."
-    place = Path(tempfile.mkdtemp(prefix=name, suffix=".staging", dir=folder.parent))
+    for path in folder.parent.iterdir():
+        if _STAGING.fullmatch(path.name):
+            _remove_if_left(path)
+    place, descriptor = _make_locked(folder)
     try:
         (place / folder.name).mkdir()
         yield place / folder.name
     finally:
         shutil.rmtree(place, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _make_locked(folder: Path) -> tuple[Path, int]:
+    """Return a new staging folder, and a descriptor that holds the lock on it."""
+    while True:
+        place = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=_SUFFIX, dir=folder.parent))
+        with contextlib.suppress(FileNotFoundError):  # another block has removed it before it was locked
+            descriptor = os.open(place, _FOLDER)
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if place.exists():
+                return place, descriptor
+            os.close(descriptor)
+
+
+def _remove_if_left(place: Path) -> None:
+    """Remove a staging folder on which no process holds the lock."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(place, _FOLDER)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(place, ignore_errors=True)
+        finally:
+            os.close(descriptor)
 
 
 def put_in_place(staging: Path, target: Path) -> None:
@@ -90,12 +117,3 @@ def _name_file(staging: Path, target: Path) -> None:
             raise
         require_free(target)
         staging.rename(target)
-
-
-def _remove_leftovers(parent: Path) -> None:
-    """Remove what processes that are gone have left. A pid says nothing about a process of another machine."""
-    pattern = re.compile(rf"\..+\.(\d+)\.(\d+)@{re.escape(socket.gethostname())}\..+\.staging")
-    for path in parent.iterdir():
-        match = pattern.fullmatch(path.name)
-        if match and not path.is_symlink() and not is_process(int(match[1]), float(match[2])):
-            shutil.rmtree(path, ignore_errors=True)
