@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -198,8 +199,13 @@ def test_a_link_of_another_user_to_a_run_of_roots_is_no_run_of_roots(rundir: Run
 def test_a_run_directory_that_is_missing_is_not_roots(rundir: RunDirectory) -> None:
     """Another user may move theirs away for the moment in which root looks."""
     rundir.path.rmdir()
-    with pytest.raises(NotRunningError, match="there are no checkpoints"):
+    with pytest.raises(NotRunningError, match="does not exist"):
         as_owner.require_owner(rundir)
+
+
+def test_doctor_compares_another_python_before_the_first_start(cli: Cli) -> None:
+    code, text = cli("doctor", "--logdir", "missing", "--python", sys.executable)
+    assert code == 0 and "there is no checkpoint yet to resume from" in text
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")

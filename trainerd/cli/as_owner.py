@@ -32,15 +32,15 @@ def require_owner(rundir: RunDirectory, does: str = RUNS_JOB) -> None:
 
     Raises:
       UsageError: this is root, and the run is another user's: the job could do all that root can.
-      NotRunningError: this is root, and the run directory is missing: whose it will be is not known.
+      NotRunningError: this is root and the run directory does not exist, so its owner is unknown.
       StorageError: the run directory cannot be read, or a link of another user leads to it.
     """
-    if os.geteuid() == 0 and not _is_roots(rundir, does):
-        raise NotRunningError(f"there are no checkpoints in {rundir.path} yet.")
+    if os.geteuid() == 0 and not _exists_and_is_roots(rundir, does):
+        raise NotRunningError(f"the run directory {rundir.path} does not exist.")
 
 
-def _is_roots(rundir: RunDirectory, does: str) -> bool:
-    """Return whether a run directory is there, and root's. Raises what `require_owner` raises of another user's."""
+def _exists_and_is_roots(rundir: RunDirectory, does: str) -> bool:
+    """Return whether a run directory exists, and require that it is root's."""
     owner, real = None, rundir.path
     with storage(f"read {rundir.path}", missing_ok=True), safe_paths.opened(rundir.path) as folder:
         owner, real = os.fstat(folder).st_uid, rundir.path.resolve()
@@ -67,7 +67,7 @@ def require_roots_alone(folder: Path, does: str) -> None:
     """
     if os.geteuid() != 0:
         return
-    _is_roots(RunDirectory(folder), does)
+    _exists_and_is_roots(RunDirectory(folder), does)
     pending, seen = [folder.absolute()], set[Path]()
     while pending:
         for path, is_above in _reached(pending.pop()):

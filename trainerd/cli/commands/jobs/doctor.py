@@ -58,7 +58,8 @@ def command(config_path: Path | None, logdir: Path | None, python: Path | None, 
 def _rehearsed(facts: Facts, python: Path | None) -> Iterator[Finding]:
     if python is None:
         return
-    as_owner.require_owner(facts.rundir)
+    if facts.newest is not None:
+        as_owner.require_owner(facts.rundir)
     from trainerd.doctor.upgrade.python import Python
     from trainerd.doctor.upgrade.rehearsal import rehearse
 
