@@ -104,10 +104,10 @@ def stored_names(prefix: Path) -> Names:
 
 
 def changes(before: Names, now: Names) -> list[str]:
-    """Describe variables that are elsewhere than before; else those that were frozen or are now; else other slots."""
+    """Describe moved variables; if none moved, those that were frozen or unfrozen; if none was, changed slots."""
     return (
         moved(before, now)
-        or frozen(before, now)
+        or trainable_changes(before, now)
         or [
             f"{place}: the slot of {was.slot_of} → the slot of {has.slot_of}"
             for place, was, has in _in_both(before, now)
@@ -116,7 +116,7 @@ def changes(before: Names, now: Names) -> list[str]:
     )
 
 
-def frozen(before: Names, now: Names) -> list[str]:
+def trainable_changes(before: Names, now: Names) -> list[str]:
     """Describe the variables that were frozen and are trained now, or were trained and are frozen now."""
     words = {True: "trainable", False: "frozen"}
     return [

@@ -224,16 +224,16 @@ class FunctionSession:
         self._loop.enter()
 
     def _how_to_fit(self, prefix: Path) -> str:
-        """Return what a person can do where the variables of a checkpoint are not the job's."""
+        """Return the advice for a checkpoint whose variables do not fit the job."""
         before: Names = {}
-        with contextlib.suppress(tf.errors.OpError):  # what cannot be read is in the error already
+        with contextlib.suppress(tf.errors.OpError):  # the error reports a checkpoint that cannot be read
             before = stored_names(prefix)
         same = {place: each for place, each in before.items() if each.name == self._given_names.get(place, each).name}
-        if found := variable_names.frozen(same, self._given_names):
+        if found := variable_names.trainable_changes(same, self._given_names):
             more = f" and {len(found) - 3} more" if len(found) > 3 else ""
             return (
-                f"An optimizer keeps numbers for trainable variables alone, and these changed: {', '.join(found[:3])}"
-                f"{more}. Freeze the layers that were frozen, and no others; or use another `logdir`."
+                f"These variables were frozen or unfrozen since then: {', '.join(found[:3])}{more}. If nothing else "
+                "has changed, set `trainable` as it was. Otherwise use another `logdir`."
             )
         return "Use another `logdir` for another model."
 
