@@ -80,9 +80,7 @@ def _advice(error: OSError) -> str:
         errno.EISDIR: "A folder stands where a file is needed; move it or choose another `logdir`.",
         errno.EEXIST: "A file stands where a directory is needed; move it or choose another `logdir`.",
         **dict.fromkeys(_OF_DEVICE, "The device reports an error; see `dmesg`."),
-        **dict.fromkeys(
-            (errno.ELOOP, errno.ENXIO, errno.EMLINK, errno.EFBIG), "trainerd did not write it: move it away."
-        ),
+        **dict.fromkeys((errno.ELOOP, errno.ENXIO, errno.EMLINK), "trainerd did not write it: move it away."),
     }.get(error.errno or 0, "")
 
 

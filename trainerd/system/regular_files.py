@@ -113,4 +113,5 @@ def _kind(found: os.stat_result) -> str:
 
 def _require_small(count: int, limit: int, path: Path) -> None:
     if count > limit:
-        raise OSError(errno.EFBIG, f"it has {size_text(count)}, and at most {size_text(limit)} are read", str(path))
+        most = f"it has {size_text(count)}, and at most {size_text(limit)} are read"
+        raise OSError(errno.EFBIG, f"{most}: trainerd did not write it, move it away", str(path))
