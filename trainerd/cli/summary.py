@@ -29,7 +29,7 @@ def summary(
       config_path, logdir: the options that chose it, if any.
       is_of_several: whether it is a worker of several: a command that trains would train alone.
     """
-    how = outcome.why if outcome.why.startswith(outcome.phase) else f"{outcome.phase}: {outcome.why}"
+    how = str(outcome)
     lines = ["", f"{how[0].upper()}{how[1:]}.", f"  {state.line()}"]
     if (saved := state.last_checkpoint) is not None:
         lines.append(f"  {saved.path} ({size(saved.bytes)})")

@@ -78,7 +78,7 @@ class _Parent:
 
     def report_end(self, outcome: Outcome) -> None:
         """Report how training has ended."""
-        self.report({"text": f"{outcome.phase}: {outcome.why}"})
+        self.report({"text": str(outcome)})
 
     def report(self, message: dict[str, Any]) -> None:
         """Send one message; the parent then stops waiting. It is not an error if it waits no more."""

@@ -183,7 +183,7 @@ class TrainerProcess:
         return outcome
 
     def _end(self, outcome: Outcome) -> None:
-        log.info("%s: %s", outcome.phase, outcome.why, extra={"event": str(outcome.phase)})
+        log.info("%s", outcome, extra={"event": str(outcome.phase)})
         self._reporter.update(phase=outcome.phase, ended=outcome.reason(self._flag.paused_by))
         if self._member is not None:
             self._member.end(outcome)

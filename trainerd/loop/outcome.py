@@ -25,6 +25,9 @@ class Outcome:
     why: str
     by_job: bool = False
 
+    def __str__(self) -> str:
+        return self.why if self.why.startswith(self.phase) else f"{self.phase}: {self.why}"
+
     def reason(self, paused_by: str) -> str:
         """Return the reason, and what asked for a pause; empty if that is not known."""
         is_asked = self.phase is Phase.PAUSED and paused_by
@@ -35,7 +38,7 @@ PAUSED = Outcome(Phase.PAUSED, "paused on request")
 PAUSED_EARLY = Outcome(Phase.PAUSED, "paused before the first step; nothing had changed")
 LOOP_ENDED = Outcome(Phase.FINISHED, "the program's loop has ended", by_job=True)
 FIT_ENDED = Outcome(Phase.FINISHED, "`fit` has ended", by_job=True)
-WITHOUT_SESSION = Outcome(Phase.FINISHED, "the program has ended, and had no session", by_job=True)
+WITHOUT_SESSION = Outcome(Phase.FINISHED, "the program ended without opening a session", by_job=True)
 
 
 class Paused(SystemExit):
