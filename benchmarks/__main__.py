@@ -62,7 +62,7 @@ def main(short: bool, names: tuple[str, ...], markdown: bool) -> None:
     facts: dict[str, object] = {"short": short, "seconds": round(time.monotonic() - begun), "load_at_start": load}
     _write(figures, facts | {"failed": failed})
     if load > BUSY:
-        console.print(f"The machine was busy with other things (load {load:.1f}): the figures are less certain.")
+        console.print(f"The machine was busy with other things (load {load:.1f}): the figures are less reliable.")
     missed = [figure.what for figure in figures if figure.is_met is False]
     console.print(f"{len(missed)} bars missed" + (": " + "; ".join(missed) if missed else ""), highlight=False)
     sys.exit(1 if failed else 0)

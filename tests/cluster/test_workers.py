@@ -85,7 +85,7 @@ def test_a_sigterm_while_the_cluster_is_formed_pauses_all(cluster: Cluster) -> N
     config.write_text(config.read_text().replace("jobs:shared", "stopped:shared"))
     cluster.start(2)
     assert cluster.end() == [0, 0], cluster.text
-    assert cluster.workers[0].state.phase is Phase.PAUSED and "SIGTERM, on one of the workers" in cluster.text
+    assert cluster.workers[0].state.phase is Phase.PAUSED and "a worker received SIGTERM" in cluster.text
 
 
 def test_what_a_worker_is_asked_for_is_done_by_all(cluster: Cluster, start: Start) -> None:

@@ -176,8 +176,7 @@ def test_a_daemon_that_fails_later_reports_to_who_asks(project: Path, rundir: Ru
         (project / "hang").touch()
         os.kill(holder.pid, signal.SIGKILL)
         _, error = pause.communicate(timeout=60)
-    if pause.returncode != 0:
-        assert "wrote no last state" in error
+    assert pause.returncode == 0 or "final state" in error
     assert not (state := read_state(rundir.state)) or state.phase is not Phase.PAUSED or saved(rundir)
 
 

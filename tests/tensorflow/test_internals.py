@@ -222,7 +222,7 @@ def test_the_parts_of_a_cluster_are_there() -> None:
     assert callable(context.context().abort_collective_ops) and callable(
         context.context().configure_coordination_service
     ), "tensorflow/python/eager/context.py has other names for them now: find them, for Engine and `abort`."
-    assert "timeout_in_ms" in signature(context.context().get_config_key_value).parameters, "for has_heard_sigterm"
+    assert "timeout_in_ms" in signature(context.context().get_config_key_value).parameters, "for received_sigterm"
     variable = keras.Variable(1.0)
     assert isinstance(variable._value, tf.Variable), "keras/src/backend/tensorflow/core.py keeps it elsewhere now."
     with tf.distribute.OneDeviceStrategy("CPU:0").scope():

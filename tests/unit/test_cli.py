@@ -157,7 +157,7 @@ def test_a_pause_does_not_believe_what_an_earlier_process_wrote(
     State(phase=Phase.PAUSED, pid=1, step=7).write(rundir.state)
     monkeypatch.setattr(pause, "read_holder", lambda rundir: Holder(2**22 + 1, 0.0, 0.0))
     code, text = cli("pause", "--wait", "--logdir", str(rundir.path))
-    assert code == 70 and "wrote no last state" in text and "paused at" not in text
+    assert code == 70 and "without writing its final state" in text and "paused at" not in text
 
 
 def test_init_writes_a_job_and_never_replaces_one(cli: Cli) -> None:

@@ -585,7 +585,7 @@ def test_the_command_waits_for_no_request_but_its_own(
         return Answer([own], 10, None)
 
     monkeypatch.setattr(requests, "ask", ask)
-    monkeypatch.setattr(lock.Holder, "is_alive", lambda holder: next(alive, left == "other"))
+    monkeypatch.setattr(lock.Holder, "is_alive", lambda holder: next(alive, False))
     with lock.acquire(rundir) as held:
         held.name_holder(os.getpid())
         code, printed = cli("rollback", "10", "--logdir", "run")

@@ -96,7 +96,7 @@ def config_argument(config_path: Path, user: bool, name: str | None) -> str:
 def _load(path: Path, user: bool, name: str | None) -> Config:
     if not path.exists():
         if (other := path.parent / configs.NAME).exists():  # another service's
-            steps = [f"Copy {other} to {path.name} and change what it trains"]
+            steps = [f"Copy {other} to {path} and change what it trains"]
         else:
             steps = [f"`{command_line('init')} {shlex.quote(str(path.parent))}` writes one to start from"]
             if path.name != configs.NAME:

@@ -66,7 +66,7 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
             return _of_job(path, ctx) if is_argument else path
         if is_argument:
             near = difflib.get_close_matches(str(value), registry.names(paths).values(), n=1)
-            named = f"no run and no folder is named {str(value)!r}"
+            named = f"no run or folder is named {str(value)!r}"
             missing = named if os.sep not in str(value) else f"the run directory {value} does not exist"
             hint = f"Did you mean {near[0]}?" if near else "`trainerd list` shows your runs."
             raise NotRunningError(f"{missing}. {hint}")

@@ -74,6 +74,6 @@ def ask(
 def wait_for_end(
     holder: Holder, *, still: Callable[[], bool] = lambda: True, sleep: Callable[[float], None] = time.sleep
 ) -> None:
-    """Wait until the process has ended, or something is not so any more."""
+    """Wait until the process has ended or `still` returns False."""
     while holder.is_alive() and still():
         sleep(POLL_SECS)

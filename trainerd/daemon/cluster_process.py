@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 _RECEIVED = "received"
 BUILD_SECS = 300.0  # of silence while the job is built, when a process may stand still
 FORM_SECS = 120  # for TensorFlow to connect workers that are all there
-STOP_HEARD_SECS = 3.0  # until TensorFlow passes on a SIGTERM that it took; it looks once a second
+SIGTERM_SECS = 3.0  # until TensorFlow passes on a SIGTERM that it took; it looks once a second
 ABORT_SECS = 10.0  # until a process ends that is busy with something else when another worker is gone
 
 
@@ -224,7 +224,7 @@ class ClusterProcess:
             signal.alarm(0)
             signal.signal(signal.SIGALRM, before)
         self._stage = ClusterStage.FORMED
-        threading.Thread(target=self._pause_if_stopped, name="trainerd-stop-heard", daemon=True).start()
+        threading.Thread(target=self._pause_if_received, name="trainerd-sigterm", daemon=True).start()
         self.raise_trouble()
         self._building = self._late(
             self._config.watchdog.first_step_secs,
@@ -232,12 +232,12 @@ class ClusterProcess:
         )
         return self._engine
 
-    def _pause_if_stopped(self) -> None:
-        """Ask for a pause if SIGTERM came while the cluster was formed, when TensorFlow took it."""
-        from trainerd.workers.engine.engine import has_heard_sigterm
+    def _pause_if_received(self) -> None:
+        """Request a pause if TensorFlow received SIGTERM while it formed the cluster."""
+        from trainerd.workers.engine.engine import received_sigterm
 
-        if has_heard_sigterm(STOP_HEARD_SECS):
-            log.info("pausing at the next step: SIGTERM, on one of the workers", extra={"event": "signal"})
+        if received_sigterm(SIGTERM_SECS):
+            log.info("pausing at the next step: a worker received SIGTERM", extra={"event": "signal"})
             self._flag.raise_for(Request.PAUSE, "SIGTERM")
 
     def _abort(self, error: TrainerdError) -> None:

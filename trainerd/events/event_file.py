@@ -59,7 +59,7 @@ class EventFile:
         with self._storage():
             void = void_from(logdir, step)
             before = set(own_files(logdir))
-            logdir.stat()  # TensorFlow would make it anew, where somebody has moved it away
+            logdir.stat()  # TensorFlow would create the directory again if it was moved away
             self.writer = tf.summary.create_file_writer(
                 str(logdir), max_queue=_NEVER_EVENTS, flush_millis=_NEVER_MILLIS
             )

@@ -109,8 +109,8 @@ class RollbackRequest:
         Raises:
           StorageError: it cannot be read, or something else than a file has its name.
         """
-        with storage(f"read {rundir.rollback}", missing_ok=True), contextlib.suppress(ValueError):
-            return RollbackRequest.parse(read_regular(rundir.rollback)) == self  # a person's may not be understood
+        with contextlib.suppress(ValueError):  # a person's may not be understood
+            return _parsed(rundir) == self
         return False
 
 
@@ -142,12 +142,15 @@ def read_request(rundir: RunDirectory) -> RollbackRequest | None:
     """
     if not request_files.is_asked(rundir.rollback):
         return None
+    try:
+        return _parsed(rundir)
+    except ValueError as error:
+        raise UsageError(f"{rundir.rollback} is not understood: write the step of a checkpoint into it.") from error
+
+
+def _parsed(rundir: RunDirectory) -> RollbackRequest | None:
     with storage(f"read {rundir.rollback}", missing_ok=True):
-        content = read_regular(rundir.rollback)
-        try:
-            return RollbackRequest.parse(content)
-        except ValueError as error:
-            raise UsageError(f"{rundir.rollback} is not understood: write the step of a checkpoint into it.") from error
+        return RollbackRequest.parse(read_regular(rundir.rollback))
     return None
 
 

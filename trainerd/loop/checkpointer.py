@@ -483,13 +483,9 @@ class Checkpointer:
         save.error = error
         self._needs = error.needed if isinstance(error, NoRoomError) else 0
         self.retry_at = self._timer() + self._backoff.failed()
-        again = (
-            ""
-            if self._is_last
-            else " The run is saved as soon as there is room."
-            if self._needs
-            else " It will be retried."
-        )
+        again = ""
+        if not self._is_last:
+            again = " The run is saved as soon as there is room." if self._needs else " It will be retried."
         log.error("%s: %s%s", _FAILED, error, again, extra={"event": "save-failed", "step": save.step})
         run_events.add(self._rundir, EventKind.SAVE_FAILED, str(error), step=save.step)
         self._reporter.unwarn(_FAILED)  # of an earlier step

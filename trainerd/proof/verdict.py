@@ -122,7 +122,7 @@ def _cause(evidence: Evidence, config: Config) -> str:
     if found.is_of_input:
         what = f"the input gives other batches each time. Its stages: {evidence.pipeline or 'not known'}."
     elif found.other is None:
-        what = f"the batches and metrics are the same, and {found.name} is not."
+        what = f"the batches and metrics are the same, but {found.name} differs."
     else:
         what = "the step gives another result for the same batch each time."
     if config.deterministic:
@@ -138,4 +138,4 @@ def _cause(evidence: Evidence, config: Config) -> str:
 
 
 def _warned(evidence: Evidence) -> str:
-    return "\nThe warnings above may name it." if evidence.warnings else ""
+    return "\nRead the warnings above." if evidence.warnings else ""

@@ -1,7 +1,7 @@
 """TensorFlow's multi-worker strategy: made, run, and ended.
 
 Of TensorFlow's private parts this needs `context`, to end collective operations from outside, to say how long a
-worker may be silent and to read whether TensorFlow has heard SIGTERM; and of Keras' a variable's `_value`:
+worker may be silent and to read whether TensorFlow received SIGTERM; and of Keras' a variable's `_value`:
 tests/tensorflow/test_internals.py names the versions for which it holds.
 """
 
@@ -120,15 +120,15 @@ def abort(why: str) -> None:
     context.context().abort_collective_ops(tf.errors.UNAVAILABLE, why)
 
 
-def has_heard_sigterm(seconds: float) -> bool:
-    """Return whether TensorFlow has heard SIGTERM on any worker, or hears it within so many seconds.
+def received_sigterm(seconds: float) -> bool:
+    """Return whether TensorFlow received SIGTERM on any worker, or receives it within so many seconds.
 
-    While it forms the cluster it sets a handler of its own, and passes the news on a second later at most, as
-    `tf.distribute.experimental.PreemptionWatcher` reads it.
+    While it forms the cluster it handles the signal itself. Within a second it publishes it under the key that
+    `tf.distribute.experimental.PreemptionWatcher` reads.
     """
     try:
         context.context().get_config_key_value("TF_DEFAULT_PREEMPTION_NOTICE_KEY", int(1000 * seconds))
-    except tf.errors.OpError:  # the time is over, or the cluster is
+    except tf.errors.OpError:  # no worker received one in time, or the cluster has ended
         return False
     return True
 

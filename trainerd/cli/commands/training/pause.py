@@ -44,9 +44,8 @@ def command(config_path: Path | None, logdir: Path | None, wait: bool) -> None:
     if state is not None and state.pid != holder.pid:
         state = None  # an earlier process's: this one could not write its own
     if state is None or state.phase not in (Phase.PAUSED, Phase.FINISHED):
-        error = _FailedWhilePausing(
-            state.error if state and state.error else f"process {holder.pid} ended and wrote no last state"
-        )
+        unknown = f"process {holder.pid} ended without writing its final state: see `trainerd logs`"
+        error = _FailedWhilePausing(state.error if state and state.error else unknown)
         error.exit_code = (state.exit_code if state else None) or TrainerdError.exit_code
         raise error
     say(f"{state.phase} at step {state.step}")

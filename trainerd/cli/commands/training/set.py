@@ -29,7 +29,7 @@ def command(said: tuple[str, ...], config_path: Path | None, logdir: Path | None
     values = set_requests.parse(" ".join(said))
     if (holder := read_holder(rundir)) is None:
         start = how_to_start(rundir, config_path, logdir)
-        raise NotRunningError(f"nothing trains in {rundir.path}. {start} starts it; then set the number.")
+        raise NotRunningError(f"nothing trains in {rundir.path}. {start} starts it; then type this again.")
     request = SetRequest(values, uuid.uuid4().hex)
     answer = requests.ask(
         rundir,
