@@ -15,7 +15,7 @@ import tensorflow as tf
 
 import trainerd
 from tests.tensorflow.graphs import Recorder, counter, ending, events, saved, scalars, train_monitored, value
-from trainerd.errors import InUseError
+from trainerd.errors import DataError, InUseError
 from trainerd.loop.signals import open_sessions
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, read_state
@@ -93,6 +93,28 @@ def test_without_a_global_step_it_says_so(tmp_path: Path, options: dict[str, Any
         trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), **options),
     ):
         pass
+
+
+def test_a_checkpoint_whose_variables_have_other_shapes_is_refused(tmp_path: Path) -> None:
+    """TensorFlow 2 restores it, and the model may train on."""
+
+    def train(shape: list[int], last_step: int, **options: Any) -> None:
+        with tf1.Graph().as_default():
+            p = tf1.get_variable("p", shape, use_resource=True)
+            train_op = tf.group(p.assign(p * 2.0), tf1.assign_add(tf1.train.get_or_create_global_step(), 1))
+            scaffold = tf1.train.Scaffold(saver=tf1.train.Saver(**options))
+            hooks = [STEPS(last_step=last_step)]
+            with trainerd.MonitoredTrainingSession(
+                checkpoint_dir=str(tmp_path), hooks=hooks, scaffold=scaffold
+            ) as session:
+                while not session.should_stop():
+                    session.run(train_op)
+
+    train([4], 2)
+    with pytest.raises(DataError, match=r"the variable p has the shape \[4\] there, and \[2, 2\] in the graph"):
+        train([2, 2], 4)
+    train([2, 2], 4, reshape=True)
+    assert 4 in dict(saved(tmp_path))
 
 
 def test_a_global_step_that_cannot_count_is_named(tmp_path: Path) -> None:

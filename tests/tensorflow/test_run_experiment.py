@@ -159,6 +159,8 @@ def test_without_a_cluster_there_are_no_device_filters(monkeypatch: pytest.Monke
     assert RunConfig().session_config is None
     found = trainerd.Estimator(lambda features: None, str(tmp_path)).config.session_config
     assert found.allow_soft_placement and not found.device_filters
+    rewrites = found.graph_options.rewrite_options
+    assert rewrites.meta_optimizer_iterations == rewrites.ONE, "as TensorFlow's"
 
 
 def test_a_subclass_may_have_properties_of_its_own() -> None:

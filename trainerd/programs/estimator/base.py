@@ -19,7 +19,7 @@ from trainerd.job.definition import GraphJob, Job
 from trainerd.programs.estimator.checkpoints import newest_checkpoint, require_whole, step_of
 from trainerd.programs.estimator.evaluation.curves import EvaluationWriter
 from trainerd.programs.estimator.hooks import CheckpointHook, checked_hooks, checked_listeners
-from trainerd.programs.estimator.run_config import RunConfig, TaskType
+from trainerd.programs.estimator.run_config import RunConfig, TaskType, default_session_config
 from trainerd.programs.estimator.training import Extras, Training
 from trainerd.run.host import hosted_logdir, hosted_phase, hosted_tell
 from trainerd.rundir.state import EvaluationSummary, Phase
@@ -292,5 +292,5 @@ def _with_model_dir(config: RunConfig | None, model_dir: str | os.PathLike[str] 
     if path is None:
         path = tempfile.mkdtemp()
         tf1.logging.warning("Using temporary folder as model directory: %s", path)
-    session_config = found.session_config or tf1.ConfigProto(allow_soft_placement=True)
+    session_config = found.session_config or default_session_config()
     return found.replace(model_dir=path, session_config=session_config)

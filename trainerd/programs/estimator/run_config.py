@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import tensorflow as tf
@@ -315,7 +315,16 @@ def _session_config_of(task_type: str, task_id: int) -> Any:
     }
     if task_type not in others:
         return None
-    config = tf1.ConfigProto(allow_soft_placement=True, device_filters=["/job:ps", *others[task_type]])
+    return default_session_config(["/job:ps", *others[task_type]])
+
+
+def default_session_config(device_filters: Sequence[str] = ()) -> Any:
+    """Return TensorFlow's ConfigProto for the session of an estimator.
+
+    Args:
+      device_filters: the jobs and tasks of a cluster that the session sees; empty for all.
+    """
+    config = tf1.ConfigProto(allow_soft_placement=True, device_filters=device_filters)
     rewrites = config.graph_options.rewrite_options
     rewrites.meta_optimizer_iterations = rewrites.ONE
     return config

@@ -56,10 +56,14 @@ class GraphModel:
           prefix: the checkpoint that they were restored from, whose input positions are restored here.
           step: of that checkpoint.
           was_finished: whether the session that saved it had come to its own end.
+
+        Raises:
+          DataError: a variable has another shape in the checkpoint.
         """
         self._session, self.runs = session, step
         self._waiting, self._made_by, self._at_end, self._ends = {}, {}, set(), 0
         if prefix is not None:
+            self._state.require_shapes(session, prefix)
             self._go_on(prefix, was_finished=was_finished)
         if ops := random_ops(self._state.graph):
             log.info("after a pause these restart, since no checkpoint holds their position: %s", ", ".join(ops))
@@ -138,11 +142,16 @@ class GraphModel:
         return self._state.take(self._session, self.step, self._made_by, self._at_end)
 
     def restore(self, prefix: Path) -> None:
-        """Read a checkpoint into the open session."""
+        """Read a checkpoint into the open session.
+
+        Raises:
+          DataError: it does not fit the graph.
+        """
         try:
             self._state.saver.restore(self._session, str(prefix))
         except (ValueError, tf.errors.OpError) as error:
             raise DataError(f"{prefix} does not fit the graph: {str(error).splitlines()[0]}") from error
+        self._state.require_shapes(self._session, prefix)
         self._go_on(prefix, was_finished=False)
 
     def changes_since(self, prefix: Path) -> list[str]:

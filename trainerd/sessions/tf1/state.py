@@ -24,6 +24,7 @@ import tensorflow as tf
 
 from trainerd.checkpoints.contents.tensor_values import owned
 from trainerd.checkpoints.format.os_errors import as_os_errors
+from trainerd.errors import DataError
 from trainerd.sessions.tf1.effects import READ, Effects, ancestors, is_change
 from trainerd.sessions.tf1.input_checks import inexact_inputs, without_position
 from trainerd.sessions.tf1.positions import POSITION, IteratorPosition
@@ -77,6 +78,7 @@ class GraphState:
         self._abandoned: deque[dict[Any, Any]] = deque()
         keys, slices, tensors = _saved(graph, saver) if saver is not None else ([], [], [])
         self._keys = [*keys]
+        self._whole = {key: tensor for key, part, tensor in zip(keys, slices, tensors, strict=True) if not part}
         with graph.as_default(), tf.name_scope("trainerd"), tf.device("CPU:0"), graph.control_dependencies(None):
             self._owned = [tf.identity(owned(tensor)) for tensor in tensors]
             self._handles = [tf1.get_session_handle(tensor) for tensor in self._owned]
@@ -186,6 +188,26 @@ class GraphState:
                 without_position(position.name, self.graph, why).warn_or_refuse(refuse=refuse)
             return b""
         return state
+
+    def require_shapes(self, session: Any, prefix: Path) -> None:
+        """Require that the variables have the shapes of the graph. TensorFlow 2 restores one of another shape.
+
+        Args:
+          session: a session whose variables were restored.
+          prefix: the checkpoint that they were restored from.
+
+        Raises:
+          DataError: a variable has another shape.
+        """
+        shapes = tf.train.load_checkpoint(str(prefix)).get_variable_to_shape_map()
+        for key, tensor in self._whole.items():
+            if key in shapes and not tensor.shape.is_compatible_with(shapes[key]):
+                found = np.shape(_run(session, tensor))
+                if not tensor.shape.is_compatible_with(found):  # a Saver may reshape
+                    raise DataError(
+                        f"{prefix} does not fit the graph: the variable {key} has the shape {list(found)} there, and "
+                        f"{tensor.shape.as_list()} in the graph. Use another `logdir` for another model."
+                    )
 
     def positions(self, prefix: Path) -> dict[str, IteratorPosition]:
         """Return the iterators' positions in a checkpoint, by their names."""

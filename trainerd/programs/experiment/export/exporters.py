@@ -192,7 +192,8 @@ class BestExporter(_SavedModelExporter):
             return None
         tf1.logging.info("Performing best model export.")
         found = self._write(estimator, export_path, checkpoint_path)
-        keep_best(folder, eval_result)
+        if eval_result is not None:
+            keep_best(folder, eval_result)
         return found
 
 
