@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 import trainerd
+from trainerd.system import process_wide
 
 ROOT = Path(trainerd.__file__).parent
 # From the ground up. A room imports from its own floor and from those below.
@@ -185,6 +186,34 @@ def test_nothing_in_a_run_directory_is_changed_by_its_path() -> None:
     assert found == []
 
 
+# ---------------------------------------------------------------------- what belongs to the process
+
+CONTAINERS = {"list", "dict", "set", "deque", "defaultdict", "count", "local", "WeakKeyDictionary", "WeakSet"}
+
+
+def changing_values(path: Path) -> Iterator[str]:
+    """The values of a module that change while the process lives: a name of a constant has capital letters only."""
+    tree = tree_of(path)
+    own = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+    pairs = [(node.targets[0], node.value) for node in tree.body if isinstance(node, ast.Assign)]
+    pairs += [(node.target, node.value) for node in tree.body if isinstance(node, ast.AnnAssign) and node.value]
+    for target, value in pairs:
+        made = ast.unparse(value.func).split("[")[0] if isinstance(value, ast.Call) else ""
+        if isinstance(value, ast.List | ast.Dict | ast.Set) or made in own or made.split(".")[-1] in CONTAINERS:
+            yield from [word for word in [ast.unparse(target)] if word.islower() and word != "__all__"]
+    yield from (f"global {', '.join(node.names)}" for node in ast.walk(tree) if isinstance(node, ast.Global))
+
+
+def test_what_changes_and_belongs_to_the_process_is_in_one_table() -> None:
+    assert [f"{name(path)}: {found}" for path in MODULES for found in changing_values(path)] == []
+    kept = dict[str, str]()
+    for path in MODULES:
+        for node in [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call)]:
+            if ast.unparse(node.func) == "process_wide":
+                kept[ast.literal_eval(node.args[0])] = name(path)
+    assert kept == {word: text.partition(":")[0] for word, text in process_wide.WHAT.items()}
+
+
 # ---------------------------------------------------------------------- sizes
 
 
@@ -297,35 +326,6 @@ def set_from_outside(tree: ast.AST) -> Iterator[tuple[int, str]]:
 def test_nobody_sets_an_attribute_of_an_object_of_another_file() -> None:
     files = [path for path in MODULES if room(path) != WITH_RECORDS]
     assert [(name(path), *found) for path in files for found in set_from_outside(tree_of(path))] == []
-
-
-# What belongs to the process as a whole, and not to one run: each is private to the file that has functions for it.
-PROCESS_WIDE = {
-    "daemon/logs.py": {"_hung"},
-    "loop/signals/dispatch.py": {"_listeners"},
-    "loop/signals/open_sessions.py": {"_opened"},
-    "proof/life.py": {"_numbers", "_starts"},
-    "run/host.py": {"_hosts", "_logdirs", "_paused"},
-    "rundir/lock.py": {"_held", "_settling"},
-    "rundir/run_events.py": {"_guard", "_waiting"},
-    "system/fork.py": {"_libc", "_thread", "_undo"},
-    "watch/delivery/sender.py": {"_ended"},
-    "workers/place.py": {"_here"},
-}
-
-
-def process_wide(tree: ast.Module) -> set[str]:
-    """The names of a module that can change, or whose values can."""
-    pairs = [(node.targets[0], node.value) for node in tree.body if isinstance(node, ast.Assign)]
-    pairs += [(node.target, node.value) for node in tree.body if isinstance(node, ast.AnnAssign) and node.value]
-    names = {
-        ast.unparse(target) for target, value in pairs if isinstance(value, ast.List | ast.Dict | ast.Set | ast.Call)
-    }
-    return {each for each in names if each.islower() and each.startswith("_") and not each.endswith(("__", "_option"))}
-
-
-def test_what_belongs_to_the_whole_process_is_listed() -> None:
-    assert {name(path): found for path in MODULES if (found := process_wide(tree_of(path)))} == PROCESS_WIDE
 
 
 # ---------------------------------------------------------------------- tests

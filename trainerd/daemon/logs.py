@@ -14,8 +14,9 @@ from logging_journald import check_journal_stream
 from trainerd.daemon.log_handlers import OURS, AddFields, JournalHandler, LogFile, Others, Terminal
 from trainerd.rundir.state import State
 from trainerd.system.durable_files import storage
+from trainerd.system.process_wide import process_wide
 
-_hung: list[logging.Handler] = []  # to the logger of trainerd
+_hung = process_wide("log handlers", list[logging.Handler]())
 
 
 def _terminal_handler() -> logging.Handler:

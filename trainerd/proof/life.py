@@ -37,11 +37,12 @@ from trainerd.proof.folders import mirrored
 from trainerd.proof.plan import Interruption, InterruptionKind
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import read_state
+from trainerd.system.process_wide import process_wide
 from trainerd.workers.place import Place, set_place
 
 _HASH_SEED = "PYTHONHASHSEED"
 _SPAWN = multiprocessing.get_context("spawn")  # a new interpreter
-_numbers = itertools.count(1)
+_numbers = process_wide("hash seeds", itertools.count(1))
 _starts = threading.Lock()  # of several workers at once
 
 

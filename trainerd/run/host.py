@@ -24,6 +24,7 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer, Reporter
 from trainerd.rundir.state import Phase
 from trainerd.system.exit import end_now
+from trainerd.system.process_wide import process_wide
 
 log = logging.getLogger(__name__)
 
@@ -206,8 +207,8 @@ def _flush(run: Run) -> None:
     flushing.join(LAST_CURVES_SECS)
 
 
-_logdirs: list[str] = []
-_hosts: list[Host] = []  # of the program that this process runs as a daemon
+_logdirs = process_wide("default logdirs", list[str]())
+_hosts = process_wide("hosts", list[Host]())
 
 
 @contextlib.contextmanager
@@ -258,7 +259,7 @@ def hosted_tell(**changes: Any) -> None:
         reporter.update(**changes)
 
 
-_paused = set[str]()  # the run directories in which this process was paused
+_paused = process_wide("paused", set[str]())
 
 
 def _was_asked_to_pause(rundir: RunDirectory | None) -> bool:

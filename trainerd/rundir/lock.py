@@ -24,6 +24,7 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.system import safe_paths
 from trainerd.system.durable_files import storage
 from trainerd.system.process_identity import is_process, process_identity
+from trainerd.system.process_wide import process_wide
 from trainerd.system.regular_files import read_regular
 
 
@@ -143,7 +144,7 @@ class Lock:
         self._file.close()
 
 
-_held: dict[Path, Lock] = {}  # by this process
+_held = process_wide("locks", dict[Path, Lock]())
 _settling = threading.Lock()
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 

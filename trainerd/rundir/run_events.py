@@ -24,6 +24,7 @@ from trainerd.errors import StorageError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.shared_files import writing
 from trainerd.system.durable_files import storage, write_atomic
+from trainerd.system.process_wide import process_wide
 from trainerd.system.regular_files import open_to_append, read_end
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ class Event:
 
 
 _guard = threading.Lock()
-_waiting: dict[Path, list[Event]] = {}  # by run directory: what could not be written yet
+_waiting = process_wide("waiting events", dict[Path, list[Event]]())
 
 
 def add(

@@ -16,11 +16,13 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
+from trainerd.system.process_wide import process_wide
+
 _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 _libc = ctypes.CDLL(None, use_errno=True)
 
-_undo: list[Callable[[], None]] = []
-_thread = threading.local()
+_undo = process_wide("undone in children", list[Callable[[], None]]())
+_thread = process_wide("forking", threading.local())
 
 
 @contextlib.contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainerd.system.process_wide import process_wide
+
 
 @dataclass(frozen=True)
 class Place:
@@ -23,15 +25,14 @@ class Place:
         return self.rank == 0
 
 
-_here = Place()
+_places = process_wide("places", [Place()])
 
 
 def cluster() -> Place:
     """Return the place of this process: rank 0 of 1 if it trains alone."""
-    return _here
+    return _places[-1]
 
 
 def set_place(place: Place) -> None:
     """Set the place of this process among the workers."""
-    global _here
-    _here = place
+    _places.append(place)

@@ -17,6 +17,7 @@ from trainerd.loop.flag import Flag, Request
 from trainerd.loop.signals import open_sessions
 from trainerd.loop.signals.handlers import STOP, SignalThread, exit_by_signal, handled, terminal_check
 from trainerd.system.fork import undone_in_children
+from trainerd.system.process_wide import process_wide
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +158,7 @@ class _Listeners:
         self.daemon, self.sessions, self.mains, self.is_pause_pending = None, [], [], False
 
 
-_listeners = _Listeners()
+_listeners = process_wide("listeners", _Listeners())
 
 
 def take_pause() -> bool:

@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Protocol
 
 from trainerd.errors import TrainerdError
+from trainerd.system.process_wide import process_wide
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ class Opened(Protocol):
         ...
 
 
-_opened: dict[str, Opened] = {}  # by the run directory
+_opened = process_wide("open sessions", dict[str, Opened]())
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from trainerd.errors import ConfigError, TrainerdError
 from trainerd.system.exit import end_now
+from trainerd.system.process_wide import process_wide
 from trainerd.watch import settings
 from trainerd.watch.delivery import channel
 from trainerd.watch.delivery.channel import UndeliveredError
@@ -45,7 +46,7 @@ def main(arguments: list[str]) -> int:
 
 # In place of a folder: one notice is sent to try the channel; or the URLs of all channels are looked at.
 TEST, CHECK = "-", "-check"
-_ended: list[int] = []
+_ended = process_wide("end signals", list[int]())
 
 
 def _end_after_this(number: int, frame: object) -> None:

@@ -1,0 +1,37 @@
+"""All that belongs to the process, and to no object: what signal handlers, forks and the interpreter's end reach.
+
+The table names each value. Its module makes it with `process_wide` and is the only one that changes it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+WHAT = {
+    "locks": "rundir/lock.py: the locks that this process holds, by their file",
+    "waiting events": "rundir/run_events.py: events that could not be written yet, by their run directory",
+    "undone in children": "system/fork.py: what a forked child calls before anything else",
+    "forking": "system/fork.py: what a thread keeps from before a fork to after it",
+    "listeners": "loop/signals/dispatch.py: the flags that a signal raises, and the handlers of signals",
+    "open sessions": "loop/signals/open_sessions.py: the sessions that hold a run directory, by its path",
+    "places": "workers/place.py: the place of this process among the workers; the last one counts",
+    "hosts": "run/host.py: the daemon that runs the program of this process; empty outside a daemon",
+    "default logdirs": "run/host.py: the run directory of an estimator that names none; the last one counts",
+    "paused": "run/host.py: the run directories in which this process was paused",
+    "log handlers": "daemon/logs.py: the handlers of the logger `trainerd`",
+    "end signals": "watch/delivery/sender.py: the signals that asked a sender to end",
+    "hash seeds": "proof/life.py: a seed of Python's hashes for each process that `prove` starts",
+}
+KEPT: dict[str, Any] = {}
+T = TypeVar("T")
+
+
+def process_wide(name: str, value: T) -> T:
+    """Keep a value for the whole process, and return it.
+
+    Args:
+      name: its name in `WHAT`.
+      value: what changes while the process lives.
+    """
+    KEPT[name] = value
+    return value
