@@ -38,15 +38,14 @@ class Side:
 @click.command("diff")
 @click.argument("one", metavar="A")
 @click.argument("other", metavar="B")
-@options.config_option
-@options.logdir_option
-def command(one: str, other: str, config_path: Path | None, logdir: Path | None) -> None:
+@options.of_one_run
+def command(one: str, other: str, run: options.RunOptions) -> None:
     """Compare two checkpoints, or two run directories at their common steps.
 
     A and B are each a step of this run, the path of a checkpoint such as runs/a/model.ckpt-500, or a run directory. The
     exit code is 0 if they are equal and 1 if they differ, as with diff(1).
     """
-    sides = [_side(said, config_path, logdir) for said in (one, other)]
+    sides = [_side(said, run) for said in (one, other)]
     for side in sides:
         as_owner.require_owner(side.rundir, "has TensorFlow read its checkpoints")
     pairs = list(_pairs(*sides))
@@ -64,14 +63,14 @@ def command(one: str, other: str, config_path: Path | None, logdir: Path | None)
     sys.exit(0 if is_equal else 1)
 
 
-def _side(said: str, config_path: Path | None, logdir: Path | None) -> Side:
+def _side(said: str, run: options.RunOptions) -> Side:
     """Return the side of the comparison that a person means by A or B.
 
     Raises:
       UsageError: there is no such thing.
     """
     if said.isascii() and said.isdigit():
-        return Side(options.find_rundir(config_path, logdir), int(said))
+        return Side(options.find_rundir(run), int(said))
     path = options.run_path(said).absolute()
     if path.is_dir():
         return Side(RunDirectory(path), None)

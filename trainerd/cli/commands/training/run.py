@@ -33,9 +33,7 @@ def command(run: RunOptions, rank: int | None) -> None:
             stack.close()  # the display
             if check_journal_stream():
                 return  # Nobody types what is next into a journal.
-            for line in summary(
-                outcome, process.state, written, run.config_path, run.logdir, is_of_several=config.is_of_several
-            ):
+            for line in summary(outcome, process.state, written, run, is_of_several=config.is_of_several):
                 say(line)
 
         options_of_terminal: dict[str, Any] = {}

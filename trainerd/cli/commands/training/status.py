@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 import click
 
@@ -29,19 +29,17 @@ _ROOM = 1 << 16  # bytes: with less than that state.json itself may not be writt
 
 
 @click.command("status")
-@options.config_option
-@options.logdir_option
-@options.run_argument
+@options.of_one_argument
 @click.option("-w", "--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print state.json's fields, and `running`.")
-def command(config_path: Path | None, logdir: Path | None, watch: bool, as_json: bool) -> None:
+def command(run: options.RunOptions, watch: bool, as_json: bool) -> None:
     """Show how a run is doing: phase, step, metrics, rate, last checkpoint, memory.
 
     Quick: it reads one file, and imports no TensorFlow.
     """
-    rundir = options.asked_rundir(options.find_rundir(config_path, logdir))
+    rundir = options.asked_rundir(options.find_rundir(run))
     while True:
-        state, running = look(rundir, lambda: how_to_start(rundir, config_path, logdir, "run"))
+        state, running = look(rundir, lambda: how_to_start(rundir, run, "run"))
         if watch and not as_json:
             click.clear()
         if as_json:
