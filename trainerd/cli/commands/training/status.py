@@ -75,17 +75,8 @@ def look(rundir: RunDirectory, how_to_start: Callable[[], str]) -> tuple[State, 
             raise NotRunningError(f"nothing has been trained in {rundir.path} yet. {how_to_start()} starts it.")
         # state.json is gone or damaged: what the manifests say is all there is to say.
         phase = Phase.FINISHED if saved.reason == FINISH else Phase.PAUSED
-        metrics, last = dict(saved.metrics), catalogue.as_last(rundir, saved)
-        warnings = [DAMAGED] if is_damaged else []
-        state = State(
-            phase,
-            warnings=warnings,
-            step=saved.step,
-            metrics=metrics,
-            last_checkpoint=last,
-            logdir=str(rundir.path),
-            at=saved.at,
-        )
+        state = State(warnings=[DAMAGED] if is_damaged else [], logdir=str(rundir.path), at=saved.at)
+        state = state.at_checkpoint(catalogue.as_last(rundir, saved), saved.metrics, phase)
         return _with_rollback(state, rundir), False
     state = _here(state or State(), rundir)
     return (_with_full_disk(state, rundir) if running else _with_rollback(state, rundir)), running
