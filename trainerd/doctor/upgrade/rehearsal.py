@@ -23,7 +23,6 @@ from trainerd.errors import StorageError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system.durable_files import free_bytes
 
-SUBJECT = "rehearsal"
 STEPS = 20
 LIMIT_SECS = 110.0  # for all of it: the command promises two minutes
 _COPIES = 4  # one of the checkpoint, and one for each trial's end
@@ -58,25 +57,25 @@ def rehearse(facts: Facts, other: Python) -> Iterator[Finding]:
     """
     newest = facts.newest
     if newest is None:
-        yield warning(SUBJECT, "there is no checkpoint yet to resume from", "train until the first one.")
+        yield warning("there is no checkpoint yet to resume from", "train until the first one.")
         return
     if (short := _memory_short(facts, psutil.virtual_memory().available)) is not None:
-        yield warning(SUBJECT, short, "pause the run before, or type this on a machine with more memory.")
+        yield warning(short, "pause the run before, or type this on a machine with more memory.")
         return
     if facts.config.cluster.workers:
-        yield warning(SUBJECT, "a run of several workers is not rehearsed", "try it on a fork: `trainerd fork`.")
+        yield warning("a run of several workers is not rehearsed", "try it on a fork: `trainerd fork`.")
         return
     with tempfile.TemporaryDirectory(prefix="trainerd-doctor-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
         if (free := free_bytes(folder)) < _COPIES * newest.size:
             needed = f"{text.size(_COPIES * newest.size)} are needed in {folder.parent}, and {text.size(free)} are free"
-            yield warning(SUBJECT, needed, "set TMPDIR to a folder with more room.")
+            yield warning(needed, "set TMPDIR to a folder with more room.")
             return
         try:
             yield _Rehearsal(facts, newest, folder).of(other)
         except TimedOutError as error:
             said = f"it was not done after {text.seconds(LIMIT_SECS)}: {error}"
-            yield warning(SUBJECT, said, "train a fork of the run there: `trainerd fork` makes one.")
+            yield warning(said, "train a fork of the run there: `trainerd fork` makes one.")
 
 
 def _memory_short(facts: Facts, available: int) -> str | None:
@@ -110,22 +109,22 @@ class _Rehearsal:
         self._copy(self._copied, "there")
         if error := self._train(self._here, "here"):
             cure = "read `trainerd status` and the log; the other one was not tried."
-            return problem(SUBJECT, f"not even this Python resumes from step {self._newest.step}: {error}", cure)
+            return problem(f"not even this Python resumes from step {self._newest.step}: {error}", cure)
         if error := self._train(replace(other, nice=self._nice), "there"):
-            return problem(SUBJECT, f"impossible with {other}: {error}", f"{_STAY}, or mend what it says.")
+            return problem(f"impossible with {other}: {error}", f"{_STAY}, or mend what it says.")
         steps = [self._end(name).step for name in ("here", "there")]
         if steps[0] != steps[1]:
             said = f"impossible with {other}: it ends at step {steps[1]}, and this Python at {steps[0]}"
-            return problem(SUBJECT, said, f"{_STAY}.")
+            return problem(said, f"{_STAY}.")
         done = steps[0] - self._newest.step
         if not done:
             said = f"{other} reads step {steps[0]}, and no step is left to train"
-            return warning(SUBJECT, said, "give the dataset more batches, and type this again.")
+            return warning(said, "give the dataset more batches, and type this again.")
         far = self._compare("here", "there")
         trials = f"{done} steps after step {self._newest.step} with {other}"
         if not far.where:
             same = f"bit for bit: {far.count} variables and the metrics"
-            return well(SUBJECT, f"{trials} equal those of this Python, {same}")
+            return well(f"{trials} equal those of this Python, {same}")
         return self._judge(trials, far)
 
     def _judge(self, trials: str, far: TrialDifference) -> Finding:
@@ -213,5 +212,5 @@ def judge(trials: str, far: TrialDifference, own: TrialDifference | None) -> Fin
         repeats = f"two trials with this Python differ too, by {own.relative:.2g} in {own.where}"
     said = f"{trials} differ from those of this Python, by {far.relative:.2g} at most, in {far.where}; {repeats}"
     if far.relative <= _CLOSE or (own is not None and own.where and far.relative <= 10 * own.relative):
-        return warning(SUBJECT, f"close: {said}", f"upgrade if that is near enough; for the same bits {_STAY}.")
-    return problem(SUBJECT, f"not close: {said}", f"{_STAY}, or find what has changed.")
+        return warning(f"close: {said}", f"upgrade if that is near enough; for the same bits {_STAY}.")
+    return problem(f"not close: {said}", f"{_STAY}, or find what has changed.")

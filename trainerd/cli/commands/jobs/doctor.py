@@ -41,6 +41,7 @@ def command(run: options.RunOptions, python: Path | None, as_json: bool) -> None
     facts = known.gather(config, rundir, service_of(config.path) if config.path is not None else None)
     if facts.service is None and facts.pid is not None:
         facts = replace(facts, service=systemd.service_of(facts.pid))
+    facts = replace(facts, properties=systemd.show(facts.service))
     findings = in_order([*_rehearsed(facts, python), *examine(facts)])
     if as_json:
         say(json.dumps([finding.to_json() for finding in findings]))
@@ -63,7 +64,7 @@ def _rehearsed(facts: Facts, python: Path | None) -> Iterator[Finding]:
 
     with tempfile.TemporaryDirectory(prefix="trainerd-doctor-") as scratch:
         other = Python.find(python, Path(scratch))
-    yield from rehearse(facts, other)
+    yield from (replace(each, subject="rehearsal") for each in rehearse(facts, other))
 
 
 def table(findings: Sequence[Finding]) -> str:
