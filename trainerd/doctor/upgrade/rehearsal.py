@@ -106,13 +106,13 @@ class _Rehearsal:
 
     def of(self, other: Python) -> Finding:
         """Return the verdict on another Python."""
-        self._copy(self._copied, "there")
-        if error := self._train(self._here, "here"):
+        here, there = self._copied, self._copy(self._copied, "there")
+        if error := self._train(self._here, here):
             cure = "read `trainerd status` and the log; the other one was not tried."
             return problem(f"not even this Python resumes from step {self._newest.step}: {error}", cure)
-        if error := self._train(replace(other, nice=self._nice), "there"):
+        if error := self._train(replace(other, nice=self._nice), there):
             return problem(f"impossible with {other}: {error}", f"{_STAY}, or mend what it says.")
-        steps = [self._end(name).step for name in ("here", "there")]
+        steps = [_end(rundir).step for rundir in (here, there)]
         if steps[0] != steps[1]:
             said = f"impossible with {other}: it ends at step {steps[1]}, and this Python at {steps[0]}"
             return problem(said, f"{_STAY}.")
@@ -120,7 +120,7 @@ class _Rehearsal:
         if not done:
             said = f"{other} reads step {steps[0]}, and no step is left to train"
             return warning(said, "give the dataset more batches, and type this again.")
-        far = self._compare("here", "there")
+        far = self._compare(here, there)
         trials = f"{done} steps after step {self._newest.step} with {other}"
         if not far.where:
             same = f"bit for bit: {far.count} variables and the metrics"
@@ -129,10 +129,10 @@ class _Rehearsal:
 
     def _judge(self, trials: str, far: TrialDifference) -> Finding:
         """Return the finding for a difference, after a second trial with this Python: two of these may differ too."""
-        self._copy(self._copied, "again")
+        again = self._copy(self._copied, "again")
         try:
-            error = self._train(self._here, "again")
-            own = self._compare("here", "again") if not error else None
+            error = self._train(self._here, again)
+            own = self._compare(self._copied, again) if not error else None
         except TimedOutError:  # the findings so far are reported
             own = None
         return judge(trials, far, own)
@@ -154,29 +154,27 @@ class _Rehearsal:
         made.manifest(self._newest.step).write_bytes(self._newest.to_bytes())
         return made
 
-    def _train(self, python: Python, name: str) -> str:
+    def _train(self, python: Python, rundir: RunDirectory) -> str:
         """Train from the checkpoint on. Returns the error; empty if there was none."""
-        options = ["--logdir", str(self._folder / name), "--max-steps", str(self._newest.step + STEPS)]
+        options = ["--logdir", str(rundir.path), "--max-steps", str(self._newest.step + STEPS)]
         if self._facts.config.path is not None:
             options += ["--config", str(self._facts.config.path)]
-        return python.train(options, RunDirectory(self._folder / name), self._folder, self._left())
+        return python.train(options, rundir, self._folder, self._left())
 
     def _left(self) -> float:
         return max(0.0, self._until - time.monotonic())
 
-    def _end(self, name: str) -> Manifest:
-        """Return the last checkpoint of a trial."""
-        rundir = RunDirectory(self._folder / name, self._facts.rundir.basename)
-        return manifests.read(rundir.manifest(rundir.steps()[0]))
-
-    def _compare(self, one: str, other: str) -> TrialDifference:
-        ends = [self._end(name) for name in (one, other)]
-        rundirs = [RunDirectory(self._folder / name, self._facts.rundir.basename) for name in (one, other)]
-        prefixes = [rundir.prefix(end.step) for rundir, end in zip(rundirs, ends, strict=True)]
-        found = self._here.compare(prefixes[0], prefixes[1], self._folder, self._left())
+    def _compare(self, one: RunDirectory, other: RunDirectory) -> TrialDifference:
+        ours, theirs = _end(one), _end(other)
+        found = self._here.compare(one.prefix(ours.step), other.prefix(theirs.step), self._folder, self._left())
         relative = math.inf if found["relative"] is None else float(found["relative"])
         of_variables = TrialDifference(relative, str(found["name"]), int(found["count"]))
-        return max(of_variables, furthest_metric(ends[0].metrics, ends[1].metrics, of_variables.count), key=_distance)
+        return max(of_variables, furthest_metric(ours.metrics, theirs.metrics, of_variables.count), key=_distance)
+
+
+def _end(rundir: RunDirectory) -> Manifest:
+    """Return the last checkpoint of a trial."""
+    return manifests.read(rundir.manifest(rundir.steps()[0]))
 
 
 def _distance(far: TrialDifference) -> tuple[float, bool]:
