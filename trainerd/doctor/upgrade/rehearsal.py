@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -18,7 +18,7 @@ from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.doctor.facts import Facts
 from trainerd.doctor.finding import Finding, problem, warning, well
-from trainerd.doctor.upgrade.python import Python, TimedOutError
+from trainerd.doctor.upgrade.python import Python, TimedOutError, TrialDifference
 from trainerd.errors import StorageError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system.durable_files import free_bytes
@@ -30,22 +30,6 @@ _CLOSE = 0.01  # as a share of the largest element
 _NICE = 10  # where the run itself trains meanwhile
 _EVALUATION = "val_"
 _STAY = "stay with the versions that are installed here"
-
-
-@dataclass(frozen=True)
-class TrialDifference:
-    """The distance between the ends of two trials.
-
-    Attributes:
-      relative: the largest difference, as a share of the largest element of its tensor, or of the metric; infinity
-        where it is no number.
-      where: of what.
-      count: how many variables were compared.
-    """
-
-    relative: float
-    where: str
-    count: int
 
 
 def rehearse(facts: Facts, other: Python) -> Iterator[Finding]:
@@ -167,9 +151,7 @@ class _Rehearsal:
     def _compare(self, one: RunDirectory, other: RunDirectory) -> TrialDifference:
         ours, theirs = _end(one), _end(other)
         found = self._here.compare(one.prefix(ours.step), other.prefix(theirs.step), self._folder, self._left())
-        relative = math.inf if found["relative"] is None else float(found["relative"])
-        of_variables = TrialDifference(relative, str(found["name"]), int(found["count"]))
-        return max(of_variables, furthest_metric(ours.metrics, theirs.metrics, of_variables.count), key=_distance)
+        return max(found, furthest_metric(ours.metrics, theirs.metrics, found.count), key=_distance)
 
 
 def _end(rundir: RunDirectory) -> Manifest:
