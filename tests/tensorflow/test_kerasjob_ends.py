@@ -28,7 +28,7 @@ from tests.tensorflow.models import (
     train,
     unknown,
 )
-from trainerd.config.metric_goals import MetricTarget
+from trainerd.config.schema import Config
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.loop.flag import Flag, Request
 from trainerd.proof.check import EPOCH_STEPS, rehearse
@@ -489,13 +489,14 @@ def test_callbacks_get_a_number_of_epochs_where_the_job_has_none(max_steps: int 
 def test_a_rehearsal_goes_past_the_end_of_an_epoch_with_a_validation() -> None:
     marks = Marks()
     job = trainerd.KerasJob(a_model(), shuffled(), (X, Y), callbacks=[marks], validation_freq=3)
-    lines = list(rehearse(KerasJobSession(job, trial_steps=EPOCH_STEPS), MetricTarget.parse("val_mae <= 0.1")))
+    config = Config(entry="a:b", logdir="r", target="val_mae <= 0.1")
+    lines = list(rehearse(KerasJobSession(job, trial_steps=EPOCH_STEPS), config))
     assert any("val_mae" in line for line in lines)
     called = [each.partition(" [")[0] for each in marks.seen]
     assert called[:6] == ["train", "epoch 0", "test", "test", "epoch end 0", "epoch 1"] and marks.params["steps"] == 6
     failing = trainerd.KerasJob(a_model(), shuffled(), callbacks=[Fails()])
     with pytest.raises(JobError, match="callback Fails failed after step 2"):
-        list(rehearse(KerasJobSession(failing, trial_steps=EPOCH_STEPS)))
+        list(rehearse(KerasJobSession(failing, trial_steps=EPOCH_STEPS), config))
 
 
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # a generator's length is not known
@@ -508,7 +509,8 @@ def test_a_rehearsal_names_a_validation_that_does_not_repeat(caplog: pytest.LogC
     def rehearsed(noise: float) -> str:
         spec = (tf.TensorSpec(X.shape), tf.TensorSpec(Y.shape))
         data = tf.data.Dataset.from_generator(lambda: elements(noise), output_signature=spec)
-        list(rehearse(KerasJobSession(trainerd.KerasJob(a_model(), shuffled(), data), trial_steps=EPOCH_STEPS)))
+        session = KerasJobSession(trainerd.KerasJob(a_model(), shuffled(), data), trial_steps=EPOCH_STEPS)
+        list(rehearse(session, Config(entry="a:b", logdir="r")))
         return caplog.text
 
     assert not rehearsed(0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import tensorflow as tf
 
 import trainerd
 from trainerd.checkpoints.snapshot import UnsoundError
-from trainerd.config.metric_goals import Best, MetricTarget
+from trainerd.config.schema import CheckpointConfig, Config
 from trainerd.errors import ConfigError, DataError, EntryError, JobError
 from trainerd.loop.contract import Session
 from trainerd.loop.fake import FakeSession
@@ -24,6 +25,8 @@ from trainerd.proof.check import rehearse
 from trainerd.sessions.input import iterators
 from trainerd.sessions.input.iterators import begin_again
 from trainerd.sessions.tf2.job_session import FunctionSession
+
+CONFIG = Config(entry="a:b", logdir="r")
 
 
 def counter() -> FunctionSession:
@@ -122,17 +125,18 @@ def test_what_does_not_fit_is_reported(make: Callable[[], Session], tmp_path: Pa
 
 
 def test_a_rehearsal_goes_through(make: Callable[[], Session]) -> None:
-    lines = list(rehearse(make()))
+    lines = list(rehearse(make(), CONFIG))
     assert any(line.startswith("save: ") for line in lines) and any("verified" in line for line in lines)
 
 
 def test_a_rehearsal_finds_a_target_that_is_never_reached() -> None:
     session = FakeSession(figures=lambda step: {"loss": 0.5})
     with pytest.raises(ConfigError, match=r"no metric 'val_los'.*Did you mean 'val_loss'"):
-        list(rehearse(session, MetricTarget.parse("val_los <= 1")))
+        list(rehearse(session, replace(CONFIG, target="val_los <= 1")))
     with pytest.raises(ConfigError, match=r"checkpoint\.best: .* Did you mean 'val_loss'"):
-        list(rehearse(session, best=Best.parse("min val_los")))
-    assert list(rehearse(session, MetricTarget.parse("val_loss <= 0.1"), Best.parse("min val_loss")))
+        list(rehearse(session, replace(CONFIG, checkpoint=CheckpointConfig(best="min val_los"))))
+    both = replace(CONFIG, target="val_loss <= 0.1", checkpoint=CheckpointConfig(best="min val_loss"))
+    assert list(rehearse(session, both))
 
 
 # ---------------------------------------------------------------------- TensorFlow 2 functions

@@ -24,6 +24,7 @@ from trainerd.cli import main, requests
 from trainerd.cli.app import COMMANDS
 from trainerd.cli.commands.training import pause, status
 from trainerd.cli.display import Display, render
+from trainerd.cli.options import RunOptions
 from trainerd.cli.summary import summary
 from trainerd.config.schema import Config
 from trainerd.errors import NotRunningError, every_class
@@ -376,25 +377,25 @@ def test_the_display_shows_what_a_person_watches() -> None:
     ],
 )
 def test_the_summary_says_what_to_do_next(phase: Phase, parts: list[str]) -> None:
-    text = "\n".join(summary(Outcome(phase, "why"), STATE, Config(entry="a:b", logdir="r"), Path("c d.toml"), None))
+    config, run = Config(entry="a:b", logdir="r"), RunOptions(Path("c d.toml"))
+    text = "\n".join(summary(Outcome(phase, "why"), STATE, config, run))
     assert "--config 'c d.toml'" in text and "why." in text
     for part in parts:
         assert part in text
-    config = Config(entry="a:b", logdir="r")
-    text = "\n".join(summary(Outcome(phase, "why"), STATE, config, None, None, is_of_several=True))
+    text = "\n".join(summary(Outcome(phase, "why"), STATE, config, RunOptions(), is_of_several=True))
     assert "tensorboard" in text and " run" not in text and " start" not in text, "a worker would train alone"
 
 
 def test_where_the_job_ended_it_no_option_is_named_to_train_for_longer() -> None:
     outcome = Outcome(Phase.FINISHED, "5 epochs are done", by_job=True)
-    text = "\n".join(summary(outcome, STATE, Config(entry="a:b", logdir="r"), None, None))
+    text = "\n".join(summary(outcome, STATE, Config(entry="a:b", logdir="r"), RunOptions()))
     assert "tensorboard" in text and "--max-steps" not in text and "--forever" not in text
 
 
 @pytest.mark.parametrize(("max_steps", "option"), [(None, "--forever"), (5000, "--max-steps 5000")])
 def test_what_is_past_the_configs_end_resumes_only_if_asked(max_steps: int | None, option: str) -> None:
     config, state = Config(entry="a:b", logdir="r", max_steps=1000), replace(STATE, max_steps=max_steps)
-    text = "\n".join(summary(Outcome(Phase.PAUSED, "why"), state, config, None, None))
+    text = "\n".join(summary(Outcome(Phase.PAUSED, "why"), state, config, RunOptions()))
     assert f"run {option}" in text and f"start {option}" in text
 
 

@@ -287,8 +287,8 @@ def test_the_user_that_trains() -> None:
     assert permissions.trains_as(None, {"DynamicUser": "yes", "User": "trainerd"}) is None
     root = permissions.trains_as(None, {"DynamicUser": "no", "User": "root"})
     assert root is not None and root.uid == 0
-    nobody = permissions.check(Facts(Config(entry="a:b", logdir="r"), RunDirectory(Path("/r"))), {"User": "no-such"})
-    assert "there is no user no-such" in only(nobody, FindingKind.PROBLEM).said
+    known = Facts(Config(entry="a:b", logdir="r"), RunDirectory(Path("/r")), properties={"User": "no-such"})
+    assert "there is no user no-such" in only(permissions.check(known), FindingKind.PROBLEM).said
 
 
 # ---------------------------------------------------------------------- clock
@@ -610,5 +610,5 @@ def test_what_cannot_be_looked_at_is_a_finding_too(run: RunDirectory, cli: Cli) 
 
 
 def test_problems_come_before_warnings_and_these_before_what_is_well() -> None:
-    found = in_order([well("a", "1"), warning("b", "2", "x"), problem("c", "3", "x"), warning("d", "4", "x")])
-    assert [each.subject for each in found] == ["c", "b", "d", "a"]
+    found = in_order([well("a"), warning("b", "x"), problem("c", "x"), warning("d", "x")])
+    assert [each.said for each in found] == ["c", "b", "d", "a"]

@@ -19,8 +19,8 @@ from trainerd.config.schema import ClusterConfig, Config
 from trainerd.doctor.facts import Facts, gather
 from trainerd.doctor.finding import Finding, FindingKind
 from trainerd.doctor.upgrade import rehearsal
-from trainerd.doctor.upgrade.python import Python, TimedOutError
-from trainerd.doctor.upgrade.rehearsal import TrialDifference, furthest_metric, judge, rehearse
+from trainerd.doctor.upgrade.python import Python, TimedOutError, TrialDifference
+from trainerd.doctor.upgrade.rehearsal import furthest_metric, judge, rehearse
 from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir.paths import RunDirectory
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from trainerd.config import parse as configs
-from trainerd.config.schema import TroubleConfig
+from trainerd.config.schema import Config, TroubleConfig
 from trainerd.errors import JobError
 from trainerd.loop.contract import Steps
 from trainerd.loop.fake import FakeSession
@@ -180,7 +180,9 @@ def test_a_mirror_within_the_folder_does_not_mirror_itself(tmp_path: Path) -> No
 
 
 def test_a_check_fails_where_the_loss_is_nan() -> None:
+    config = Config(entry="a:b", logdir="r")
     with pytest.raises(JobError, match=r"loss became nan in step 2.*stop_on_nan"):
-        list(rehearse(FakeSession(loss=lambda step: 1.0 if step == 1 else math.nan)))
-    assert list(rehearse(FakeSession(loss=lambda step: math.nan), stops_on_nan=False))
-    assert list(rehearse(FakeSession(loss=lambda step: math.nan), trouble=TroubleConfig(on_nan="skip")))
+        list(rehearse(FakeSession(loss=lambda step: 1.0 if step == 1 else math.nan), config))
+    assert list(rehearse(FakeSession(loss=lambda step: math.nan), replace(config, stop_on_nan=False)))
+    skips = replace(config, trouble=TroubleConfig(on_nan="skip"))
+    assert list(rehearse(FakeSession(loss=lambda step: math.nan), skips))

@@ -18,6 +18,7 @@ from trainerd.checkpoints.store import CheckpointStore
 from trainerd.cli import options
 from trainerd.cli.app import COMMANDS, cli
 from trainerd.cli.commands.runs.list import table
+from trainerd.cli.options import RunOptions
 from trainerd.errors import NotRunningError, UsageError
 from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir import registry, runs
@@ -171,7 +172,7 @@ def test_the_config_of_a_run_is_found_by_its_name(tmp_path: Path) -> None:
     rundir = RunDirectory(tmp_path / "project" / "run")
     rundir.create()
     registry.remember(rundir, config)
-    assert options.config_of_run(None, options.run_path("run")).entry == "jobs:job"
+    assert options.config_of_run(RunOptions(logdir=options.run_path("run"))).entry == "jobs:job"
 
 
 def test_a_run_of_the_digits_job_has_its_config_whatever_is_in_this_folder(
@@ -180,9 +181,9 @@ def test_a_run_of_the_digits_job_has_its_config_whatever_is_in_this_folder(
     rundir = run_in(tmp_path / "digits", job="trainerd.examples.digits:job")
     (tmp_path / "trainerd.toml").write_text('entry = "mine:job"\nlogdir = "run"\n')
     monkeypatch.chdir(tmp_path)
-    found = options.config_of_run(None, rundir.path)
+    found = options.config_of_run(RunOptions(logdir=rundir.path))
     assert (found.entry, found.rundir) == ("trainerd.examples.digits:job", rundir.path)
-    assert options.config_of_run(None, tmp_path / "other").entry == "mine:job"
+    assert options.config_of_run(RunOptions(logdir=tmp_path / "other")).entry == "mine:job"
 
 
 def test_the_folder_of_a_config_is_an_argument_too(tmp_path: Path) -> None:

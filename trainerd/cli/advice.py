@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from trainerd.cli import options
+from trainerd.cli.options import RunOptions
 from trainerd.errors import NotRunningError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system import safe_paths
 from trainerd.system.durable_files import storage
 
 
-def how_to_start(rundir: RunDirectory, config_path: Path | None, logdir: Path | None, command: str = "start") -> str:
+def how_to_start(rundir: RunDirectory, run: RunOptions, command: str = "start") -> str:
     """Return the command or program that starts a run, as the subject of a sentence. It trains the run's own job.
 
     Args:
       rundir: the run directory.
-      config_path, logdir: the options of the command that says it.
+      run: the options of the command that says it.
       command: the command that starts a run with a config.
 
     Raises:
@@ -24,12 +23,13 @@ def how_to_start(rundir: RunDirectory, config_path: Path | None, logdir: Path | 
     """
     from trainerd.history import run_job  # `status` seldom needs it, and is quick
 
-    if logdir is not None:
+    if run.logdir is not None:
         require_run(rundir)
     job = run_job.job_of(rundir)
     if job and run_job.is_program(job):
         return f"The {run_job.start_of(job)}"  # its arguments and its folder are not recorded
-    return f"`{options.command_line(command, *options.config_and_logdir(rundir, job, config_path, logdir))}`"
+    start = options.options_of_start(rundir, job, run)
+    return f"`{options.command_line(command, start.config_path, start.logdir)}`"
 
 
 def require_run(rundir: RunDirectory) -> None:

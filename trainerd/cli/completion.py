@@ -44,7 +44,9 @@ def _starting(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
 
 def _entries(ctx: click.Context) -> list[TimelineEntry]:
     """Return the checkpoints of the run that is typed so far. A shell has no use for an error."""
+    given = ctx.params
     try:
-        return present_line(options.find_rundir(ctx.params.get("config_path"), ctx.params.get("logdir")))
+        run = options.RunOptions(given.get("config_path"), given.get("logdir") or given.get("run"))
+        return present_line(options.find_rundir(run))
     except TrainerdError:
         return []

@@ -5,9 +5,8 @@ from __future__ import annotations
 import shlex
 import subprocess
 
-from trainerd.cli.options import command_line
+from trainerd.cli.install_plan import File, Plan
 from trainerd.cli.say import say
-from trainerd.cli.watch_plan import UNIT, File, WatchPlan
 from trainerd.errors import TrainerdError
 from trainerd.system import machine
 from trainerd.system.durable_files import storage, write_atomic
@@ -46,45 +45,27 @@ def systemctl(user: bool) -> list[str]:
     return ["systemctl", "--user"] if user else ["systemctl"]
 
 
-def install_watcher(plan: WatchPlan, *, dry_run: bool) -> None:
-    """Install the watcher.
+def write_files(plan: Plan) -> None:
+    """Write the files of a plan, and have systemd read them.
 
     Raises:
       StorageError: a file cannot be written.
-      TrainerdError: its user cannot be made.
     """
-    if dry_run:
-        say("\n".join(f"# {file.path}\n{file.text}" for file in plan.files), nl=False)
-        return
     written = [write_file(file) for file in plan.files]
     if any(written):
         daemon_reload(user=plan.user)
-    if not plan.user and machine.MACHINE.running.exists():
-        _make_users()
-    for line in _next_steps(plan):
-        say(line)
 
 
-def _make_users() -> None:
+def make_users() -> None:
+    """Have systemd make the watcher's user, if systemd runs.
+
+    Raises:
+      TrainerdError: it cannot.
+    """
+    if not machine.MACHINE.running.exists():
+        return
     try:
         subprocess.run(["systemd-sysusers"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         why = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else error
         raise TrainerdError(f"systemd-sysusers cannot make the watcher's user: {why}") from error
-
-
-def _next_steps(plan: WatchPlan) -> list[str]:
-    control = shlex.join(systemctl(plan.user))
-    journal = "journalctl --user-unit" if plan.user else "journalctl -u"
-    steps = [
-        (f"edit {plan.config}", "whom to notify, and of what"),
-        (command_line("watch --test", plan.config), "try that"),
-        (f"{control} enable --now {UNIT}", "watch, now and after every boot"),
-        (f"{journal} {UNIT} -f", "its log"),
-    ]
-    if plan.user:
-        steps.append(("loginctl enable-linger", "let it watch while you are logged out"))
-    else:
-        steps.append((f"{control} restart 'trainerd*'", "once, for the page's buttons: runs save, and continue"))
-    width = max(len(typed) for typed, _ in steps)
-    return ["", "Next:", *(f"  {typed:<{width}}  {what}" for typed, what in steps)]

@@ -24,19 +24,34 @@ from trainerd.system.xdg import config_home
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The unit to write.
+class File:
+    """A file to write.
 
     Attributes:
-      path, text: the unit.
-      config_path: the config that it trains.
-      service: what `systemctl` calls it.
-      user: whether it is for `systemctl --user`.
+      path, text: the file.
+      mode: its mode.
+      is_kept: whether one that is there already stays as it is.
     """
 
     path: Path
     text: str
-    config_path: Path
+    mode: int = 0o644
+    is_kept: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The files to write.
+
+    Attributes:
+      files: all files, in their order.
+      config: the config of the service.
+      service: what `systemctl` calls it.
+      user: whether it is for `systemctl --user`.
+    """
+
+    files: tuple[File, ...]
+    config: Path
     service: str
     user: bool
 
@@ -67,7 +82,7 @@ def make_plan(user: bool, name: str | None, config_path: Path | None) -> Plan:
     except ValueError as error:
         raise UsageError(f"{error}. Move it.") from None
     text = units.render(read_template(template), exec_start, user=user)
-    return Plan(folder / template, text, found, f"{NAME}@{name}" if name else NAME, user)
+    return Plan((File(folder / template, text),), found, f"{NAME}@{name}" if name else NAME, user)
 
 
 def _find_config(user: bool, name: str | None, config_path: Path | None) -> Path:

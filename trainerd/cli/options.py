@@ -118,17 +118,6 @@ def _say_of(ctx: click.Context | None, text: str) -> None:
         say(text, err=True)
 
 
-def _note_run(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
-    ctx.meta[_NOTED] = value
-
-
-def _chosen_run(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
-    noted: Path | None = ctx.meta.get(_NOTED)
-    if value is not None and noted is not None:
-        raise UsageError("give the run once: as an argument, or as --logdir.")
-    return value or noted
-
-
 def _of_job(folder: Path, ctx: click.Context | None) -> Path:
     """Return the run directory that a folder means: that of the config in it, if nothing was trained in the folder
     itself."""
@@ -141,7 +130,7 @@ def _of_job(folder: Path, ctx: click.Context | None) -> Path:
 
 
 RUN = _Run()
-_NOTED, _CONFIG, _IS_EXAMPLE_SAID = "trainerd.run", "trainerd.config", "trainerd.is_example_said"
+_CONFIG, _IS_EXAMPLE_SAID = "trainerd.config", "trainerd.is_example_said"
 _DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits.toml"
 
 config_option = click.option(
@@ -151,13 +140,11 @@ config_option = click.option(
     type=GivenPath(path_type=Path),
     help="The config. Default: ./trainerd.toml.",
 )
-logdir_option = click.option(
+_logdir_option = click.option(
     "--logdir",
     type=RUN,
-    callback=_chosen_run,
     help="The run directory in place of the config's: a path, or a name that `trainerd list` shows.",
 )
-run_argument = click.argument("run", type=RUN, required=False, is_eager=True, expose_value=False, callback=_note_run)
 _new_logdir_option = click.option(
     "--logdir", type=GivenPath(path_type=Path, file_okay=False), help="The run directory, in place of the config's."
 )
@@ -181,7 +168,7 @@ rank_option = click.option(
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The options of the command line for a run that is trained.
+    """The options of the command line that name a run, and those with which it trains.
 
     Attributes:
       config_path: the config; None for the default.
@@ -249,6 +236,23 @@ def of_training(command: Command) -> Command:
     return rank_option(of_a_run(command))
 
 
+def of_one_run(command: Command) -> Command:
+    """Give a command the options that name a run, as its argument `run`: one `RunOptions`."""
+
+    @functools.wraps(command)
+    def call(config_path: Path | None, logdir: Path | None, run: Path | None = None, **given: Any) -> Any:
+        if logdir is not None and run is not None:
+            raise UsageError("give the run once: as an argument, or as --logdir.")
+        return command(run=RunOptions(config_path, logdir or run), **given)
+
+    return config_option(_logdir_option(call))
+
+
+def of_one_argument(command: Command) -> Command:
+    """Give a command the same, if a person may also name the run by an argument."""
+    return of_one_run(click.argument("run", type=RUN, required=False)(command))
+
+
 def load_config(config_path: Path | None) -> Config:
     """Return the config of --config, of the current folder, or the digits job.
 
@@ -259,25 +263,27 @@ def load_config(config_path: Path | None) -> Config:
     return _example() if path is None else configs.load(path)
 
 
-def config_of_run(config_path: Path | None, logdir: Path | None) -> Config:
+def config_of_run(run: RunOptions) -> Config:
     """Return the config for a command that reads a run: that of --config, the one that the run was started with, or
     another.
 
     Raises:
       ConfigError: it is wrong.
     """
-    if config_path is None and logdir is not None:
-        ctx = click.get_current_context(silent=True)
-        named = ctx.meta.get(_CONFIG) if ctx is not None else None
-        config_path = named or _config_of_start(absolute(logdir))
-        if config_path is None and _is_of_digits(absolute(logdir)):  # whatever job is in this folder
-            return RunOptions(logdir=logdir).overrides()(_example())
-    return RunOptions(logdir=logdir).overrides()(load_config(config_path))
+    config_path = run.config_path or _config_of_start(run.logdir)
+    is_example = config_path is None and run.logdir is not None and _is_of_digits(absolute(run.logdir))
+    return run.overrides()(_example() if is_example else load_config(config_path))  # whatever job is in this folder
 
 
-def _config_of_start(logdir: Path) -> Path | None:
-    """Return the config that a run was started with, if it is still there."""
-    found = (run.config for run in registry.known() if absolute(run.path) == logdir)
+def _config_of_start(logdir: Path | None) -> Path | None:
+    """Return the config in the folder that the argument names, or the one that the run was started with if it is still
+    there."""
+    if logdir is None:
+        return None
+    ctx = click.get_current_context(silent=True)
+    if ctx is not None and _CONFIG in ctx.meta:
+        return Path(ctx.meta[_CONFIG])
+    found = (run.config for run in registry.known() if absolute(run.path) == absolute(logdir))
     return next((path for path in found if path is not None and path.exists()), None)
 
 
@@ -288,26 +294,23 @@ def _is_of_digits(logdir: Path) -> bool:
     return False
 
 
-def config_and_logdir(
-    rundir: RunDirectory, job: str, config_path: Path | None, logdir: Path | None
-) -> tuple[Path | None, Path | None]:
+def options_of_start(rundir: RunDirectory, job: str, run: RunOptions) -> RunOptions:
     """Return the options with which a start trains this job, and not the one that is in the current folder.
 
     Args:
       rundir: the run directory.
       job: the entry that is trained there; "" if that is not known.
-      config_path, logdir: the options of the present command.
+      run: the options of the present command.
     """
-    if config_path is not None or logdir is None:
-        return config_path, logdir
-    ctx = click.get_current_context(silent=True)
-    found: Path | None = (ctx.meta.get(_CONFIG) if ctx is not None else None) or _config_of_start(absolute(logdir))
+    if run.config_path is not None or run.logdir is None:
+        return run
+    found = _config_of_start(run.logdir)
     if found is None and Path(configs.NAME).exists() and job == _digits().entry:
         found = _DIGITS
     with contextlib.suppress(ConfigError):
         if found is not None and configs.load_rundir(found) == rundir.path:
-            return found, None
-    return found, logdir
+            return RunOptions(found)
+    return RunOptions(found, run.logdir)
 
 
 def config_text(config_path: Path | None) -> str:
@@ -369,22 +372,22 @@ def as_worker(apply: Callable[[Config], Config], rank: int | None) -> Callable[[
     return apply_as_worker
 
 
-def find_rundir(config_path: Path | None, logdir: Path | None) -> RunDirectory:
+def find_rundir(run: RunOptions) -> RunDirectory:
     """Return the run directory of a command. Mistakes in the config since the start do not matter.
 
     Raises:
       ConfigError: the config cannot be read, or names none.
       UsageError: it is a link of another user's.
     """
-    if logdir is not None:
-        return _trusted(absolute(logdir))
-    path = _find_config(config_path)
+    if run.logdir is not None:
+        return _trusted(absolute(run.logdir))
+    path = _find_config(run.config_path)
     return _trusted(_example().rundir if path is None else configs.load_rundir(path))
 
 
-def run_to_change(config_path: Path | None, logdir: Path | None) -> RunDirectory:
+def run_to_change(run: RunOptions) -> RunDirectory:
     """Return the run directory of a command that changes something there; see `find_rundir`. Says which one it is."""
-    rundir = find_rundir(config_path, logdir)
+    rundir = find_rundir(run)
     say(f"run: {rundir.path}", err=True)
     return rundir
 

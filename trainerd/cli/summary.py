@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from trainerd.cli.options import command_line
+from trainerd.cli.options import RunOptions, command_line
 from trainerd.config.schema import Config
 from trainerd.loop.outcome import Outcome, reached
 from trainerd.rundir.state import Phase, State
@@ -12,13 +10,7 @@ from trainerd.text import size
 
 
 def summary(
-    outcome: Outcome,
-    state: State,
-    config: Config,
-    config_path: Path | None,
-    logdir: Path | None,
-    *,
-    is_of_several: bool = False,
+    outcome: Outcome, state: State, config: Config, run: RunOptions, *, is_of_several: bool = False
 ) -> list[str]:
     """Return the lines of the summary.
 
@@ -26,7 +18,7 @@ def summary(
       outcome: how training ended.
       state: the run's last state.
       config: what a start without options would train.
-      config_path, logdir: the options that chose it, if any.
+      run: the options that chose it.
       is_of_several: whether it is a worker of several: a command that trains would train alone.
     """
     how = str(outcome)
@@ -34,7 +26,7 @@ def summary(
     if (saved := state.last_checkpoint) is not None:
         lines.append(f"  {saved.path} ({size(saved.bytes)})")
     commands = {"tensorboard": "show the curves"} | ({} if is_of_several else _training(outcome, state, config))
-    typed = {command_line(command, config_path, logdir): what for command, what in commands.items()}
+    typed = {command_line(command, run.config_path, run.logdir): what for command, what in commands.items()}
     width = max(map(len, typed))
     return [*lines, "", "Next:", *(f"  {command:<{width}}  {what}" for command, what in typed.items())]
 

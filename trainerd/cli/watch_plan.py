@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-
 from trainerd.cli import install_plan
+from trainerd.cli.install_plan import File, Plan
 from trainerd.daemon.systemd import units
 from trainerd.errors import UsageError
 from trainerd.system import machine
@@ -34,38 +32,7 @@ _CONFIG = """\
 """
 
 
-@dataclass(frozen=True)
-class File:
-    """A file to write.
-
-    Attributes:
-      path, text: the file.
-      mode: its mode.
-      is_kept: whether one that is there already stays as it is.
-    """
-
-    path: Path
-    text: str
-    mode: int = 0o644
-    is_kept: bool = False
-
-
-@dataclass(frozen=True)
-class WatchPlan:
-    """The files that `trainerd install --watch` writes.
-
-    Attributes:
-      files: all files, in their order.
-      config: the watcher's config, which is one of them.
-      user: whether it is for `systemctl --user`.
-    """
-
-    files: tuple[File, ...]
-    config: Path
-    user: bool
-
-
-def make_watch_plan(user: bool) -> WatchPlan:
+def make_watch_plan(user: bool) -> Plan:
     """Decide what to write, after checking that it can work.
 
     Raises:
@@ -79,11 +46,11 @@ def make_watch_plan(user: bool) -> WatchPlan:
     if user:
         config = File(config_home() / NAME / FILE, _CONFIG, 0o600, is_kept=True)
         text = units.render(template, f"{program} watch", user=True)
-        return WatchPlan((config, File(config_home() / "systemd" / "user" / UNIT, text)), config.path, user)
+        return Plan((config, File(config_home() / "systemd" / "user" / UNIT, text)), config.path, UNIT, user)
     install_plan.require_reachable_python("install --watch", "[watch]")
     folder = machine.MACHINE.units
     config = File(machine.MACHINE.configs / FILE, _CONFIG, 0o600, is_kept=True)
     drop_ins = [File(folder / f"{unit}.d" / "watch.conf", _GROUP) for unit in (f"{NAME}.service", f"{NAME}@.service")]
     unit = File(folder / UNIT, units.render(template, f"{program} watch --config %d/{FILE}"))
     owner = File(machine.MACHINE.users / f"{WATCHER}.conf", _USER)
-    return WatchPlan((owner, config, *drop_ins, unit), config.path, user)
+    return Plan((owner, config, *drop_ins, unit), config.path, UNIT, user)

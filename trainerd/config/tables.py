@@ -220,6 +220,4 @@ def _of_list(choices: list[str], value: object) -> str:
 
 def _choices(kind: Any) -> list[str]:
     """Return the strings that a key may be, if it may be nothing else; those in a list, for a list."""
-    if get_args(kind) and not _is_list(kind) and kind.__class__.__name__ == "_LiteralGenericAlias":
-        return [choice for choice in get_args(kind) if isinstance(choice, str)]
     return [choice for part in (kind, *get_args(kind)) for choice in get_args(part) if isinstance(choice, str)]

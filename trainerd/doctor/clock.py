@@ -11,7 +11,6 @@ from trainerd.doctor.finding import Finding, problem, warning, well
 from trainerd.doctor.systemd import ask
 from trainerd.rundir import run_events
 
-SUBJECT = "clock"
 _SINCE = 1704067200.0  # 2024-01-01, in seconds since 1970 (UTC)
 _AHEAD_SECS = 60.0
 _SET = "`timedatectl set-ntp true`, or set it by hand"
@@ -41,17 +40,16 @@ def judge(now: float, noted: Mapping[str, float], is_synchronized: bool | None) 
     ahead = {name: at - now for name, at in noted.items() if at - now > _AHEAD_SECS}
     if now < _SINCE:
         year = time.gmtime(now).tm_year
-        yield problem(SUBJECT, f"it says {year}: logs, curves and certificates go wrong", f"{_SET}.")
+        yield problem(f"it says {year}: logs, curves and certificates go wrong", f"{_SET}.")
     elif ahead:
         name = max(ahead, key=lambda each: ahead[each])
         yield warning(
-            SUBJECT,
             f"{name} was written {text.seconds(ahead[name])} in the future: the clock was set back, or another "
             "machine's is ahead; curves and `trainerd status` show wrong times",
             f"{_SET}.",
         )
     elif is_synchronized is False:
-        yield warning(SUBJECT, "it is not synchronized", f"{_SET}.")
+        yield warning("it is not synchronized", f"{_SET}.")
     else:
         unknown = "; whether it is synchronized cannot be seen" if is_synchronized is None else ", synchronized"
-        yield well(SUBJECT, f"no time in the run is in the future{unknown}")
+        yield well(f"no time in the run is in the future{unknown}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 from trainerd import text
 from trainerd.config.schema import CheckpointConfig
@@ -11,7 +12,6 @@ from trainerd.doctor.facts import Facts
 from trainerd.doctor.finding import Finding, problem, warning, well
 from trainerd.system.durable_files import free_bytes
 
-SPACE, INODES = "disk space", "inodes"
 _BESIDE = 3  # files beside those that a manifest names: itself, the results of evaluations, a pin
 _SOON_SECS = 30 * 86400.0
 _FREE_IT = "free some space there, or set a smaller `checkpoint.keep_last`, or another `logdir` on a larger disk."
@@ -23,12 +23,13 @@ def check(facts: Facts) -> Iterator[Finding]:
     free = free_bytes(facts.folder)
     newest = facts.newest
     if newest is None:
-        yield well(SPACE, f"{text.size(free)} are free; what a checkpoint needs is known after the first one")
+        yield well(f"{text.size(free)} are free; what a checkpoint needs is known after the first one")
         return
     to_come = checkpoints_to_come(facts.config.checkpoint, len(facts.rundir.steps()), len(facts.rundir.pinned()))
     yield space(free, newest.size, to_come)
     yield from filling(facts.config.checkpoint, free - to_come * newest.size, newest.size)
-    yield inodes(found.f_favail if found.f_files else None, len(newest.files), to_come)
+    of_inodes = inodes(found.f_favail if found.f_files else None, len(newest.files), to_come)
+    yield replace(of_inodes, subject="inodes")
 
 
 def checkpoints_to_come(config: CheckpointConfig, there: int, pinned: int) -> int:
@@ -56,10 +57,10 @@ def space(free: int, size: int, to_come: int) -> Finding:
     needed = to_come * size
     room = f"{_count(to_come, f' of {text.size(size)}')} to come, and {text.size(free)} are free"
     if free < size:
-        return problem(SPACE, f"not even the next checkpoint fits: {room}", _FREE_IT)
+        return problem(f"not even the next checkpoint fits: {room}", _FREE_IT)
     if free < needed:
-        return problem(SPACE, f"the disk is full after {free // max(size, 1)} more: {room}", _FREE_IT)
-    return well(SPACE, room)
+        return problem(f"the disk is full after {free // max(size, 1)} more: {room}", _FREE_IT)
+    return well(room)
 
 
 def filling(config: CheckpointConfig, left: int, size: int) -> Iterator[Finding]:
@@ -69,7 +70,6 @@ def filling(config: CheckpointConfig, left: int, size: int) -> Iterator[Finding]
     seconds = (left // size) * config.keep_every_hours * 3600
     if seconds < _SOON_SECS:
         yield warning(
-            SPACE,
             f"checkpoint.keep_every_hours = {config.keep_every_hours:g} keeps one of {text.size(size)} each time for "
             f"good: the disk is full after {text.seconds(seconds)} of training",
             "set it higher, or free some space.",
@@ -85,12 +85,12 @@ def inodes(available: int | None, files: int, to_come: int) -> Finding:
       to_come: how many more checkpoints there will be.
     """
     if available is None:
-        return well(INODES, "the file system does not count them")
+        return well("the file system does not count them")
     needed = to_come * (files + _BESIDE)
     room = f"{available:,} are free, and {_count(to_come, f' with {needed:,} files')} to come"
     if available < needed:
-        return problem(INODES, room, "delete files that nobody needs: `df -i` and `du --inodes` show where they are.")
-    return well(INODES, room)
+        return problem(room, "delete files that nobody needs: `df -i` and `du --inodes` show where they are.")
+    return well(room)
 
 
 def _count(checkpoints: int, described: str) -> str:

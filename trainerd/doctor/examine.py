@@ -2,45 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 
 import psutil
 
-from trainerd.doctor import (
-    checkpoints,
-    clock,
-    disk,
-    filesystem,
-    fsync,
-    gpu,
-    memory,
-    permissions,
-    systemd,
-    units,
-    versions,
-)
+from trainerd.doctor import checkpoints, clock, disk, filesystem, fsync, gpu, memory, permissions, units, versions
 from trainerd.doctor.facts import Facts
 from trainerd.doctor.finding import Finding, warning
 from trainerd.errors import TrainerdError
 
+_CHECKS = {
+    "disk space": disk.check,
+    "file system": filesystem.check,
+    "fsync": fsync.check,
+    "permissions": permissions.check,
+    "checkpoints": checkpoints.check,
+    "clock": clock.check,
+    "unit": units.check,
+    "memory": memory.check,
+    "versions": versions.check,
+    "GPU": gpu.check,
+}
+
 
 def examine(facts: Facts) -> Iterator[Finding]:
     """Yield every finding about a run. Nothing is written; a subject that cannot be examined is a finding too."""
-    properties = systemd.show(facts.service)
-    checks: dict[str, Callable[[], Iterator[Finding]]] = {
-        disk.SPACE: lambda: disk.check(facts),
-        filesystem.SUBJECT: lambda: filesystem.check(facts),
-        fsync.SUBJECT: lambda: fsync.check(facts),
-        permissions.SUBJECT: lambda: permissions.check(facts, properties),
-        checkpoints.SUBJECT: lambda: checkpoints.check(facts),
-        clock.SUBJECT: lambda: clock.check(facts),
-        units.SUBJECT: lambda: units.check(facts, properties),
-        memory.SUBJECT: lambda: memory.check(facts, properties),
-        versions.SUBJECT: lambda: versions.check(facts),
-        gpu.SUBJECT: lambda: gpu.check(facts, properties),
-    }
-    for subject, check in checks.items():
+    for subject, check in _CHECKS.items():
         try:
-            yield from check()
+            for found in check(facts):
+                yield replace(found, subject=found.subject or subject)
         except (OSError, psutil.Error, TrainerdError) as error:
-            yield warning(subject, f"it cannot be looked at: {error}", "look as the user that trains, or as root.")
+            found = warning(f"it cannot be looked at: {error}", "look as the user that trains, or as root.")
+            yield replace(found, subject=subject)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainerd.checkpoints import catalogue
@@ -47,6 +48,7 @@ class Facts:
       pid: the process that trains it now; None if none does.
       service: the unit that trains it; None if none is known.
       unread: what could not be read of the run directory, and why.
+      properties: the unit's properties that `systemctl show` reports.
     """
 
     config: Config
@@ -56,6 +58,7 @@ class Facts:
     pid: int | None = None
     service: SystemdService | None = None
     unread: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def step_secs(self) -> float | None:

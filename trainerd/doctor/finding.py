@@ -21,7 +21,7 @@ class Finding:
 
     Attributes:
       kind: how bad it is.
-      subject: what was looked at, such as "disk space".
+      subject: what was checked, such as "disk space"; `examine` sets it.
       said: what was seen, in a line.
       cure: what to do about it; empty if nothing is to be done.
     """
@@ -36,19 +36,19 @@ class Finding:
         return asdict(self) | {"kind": str(self.kind)}
 
 
-def problem(subject: str, said: str, cure: str) -> Finding:
+def problem(said: str, cure: str) -> Finding:
     """Make a finding of something that stops the run, or loses what it saves."""
-    return Finding(FindingKind.PROBLEM, subject, said, cure)
+    return Finding(FindingKind.PROBLEM, "", said, cure)
 
 
-def warning(subject: str, said: str, cure: str) -> Finding:
+def warning(said: str, cure: str) -> Finding:
     """Make a finding of something that may do so, or that nobody can see from here."""
-    return Finding(FindingKind.WARNING, subject, said, cure)
+    return Finding(FindingKind.WARNING, "", said, cure)
 
 
-def well(subject: str, said: str) -> Finding:
+def well(said: str) -> Finding:
     """Make a finding of something that is as it should be, or does not matter to this run."""
-    return Finding(FindingKind.OK, subject, said)
+    return Finding(FindingKind.OK, "", said)
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:

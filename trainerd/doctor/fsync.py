@@ -14,7 +14,6 @@ from trainerd.doctor.facts import Facts
 from trainerd.doctor.finding import Finding, problem, warning, well
 from trainerd.doctor.mounts import Mount
 
-SUBJECT = "fsync"
 _TIMES = 5
 _BLOCK = b"\0" * 4096
 _SPINNING_SECS = 0.0005  # a disk of 15,000 turns a minute needs 2 ms on the average to come round
@@ -52,20 +51,17 @@ def judge(mount: Mount, device: Device, seconds: float | None) -> Iterator[Findi
     measured = f"{1000 * seconds:.2g} ms for a block" if seconds is not None else "not timed"
     if off := sorted(mount.options & {"nobarrier", "barrier=0"}):
         yield problem(
-            SUBJECT,
             f"{mount.point} is mounted with {off[0]}: a power cut may lose what was announced as saved",
             f"`mount -o remount,barrier {mount.point}`, and take {off[0]} out of /etc/fstab.",
         )
     elif "data=writeback" in mount.options:
         yield warning(
-            SUBJECT,
             f"{mount.point} is mounted with data=writeback: after a power cut, files that were not put on disk "
             "yet, such as curves and the log, may hold what was there before. Checkpoints are put on disk",
             "mount it with data=ordered, the default.",
         )
     elif seconds is not None and device.is_spinning and seconds < _SPINNING_SECS:
         yield warning(
-            SUBJECT,
             f"{measured}, faster than a spinning disk can be, which the kernel takes {mount.source} for: something in "
             "between, such as a controller or a virtual machine's host, says it is done before it is",
             "see that it has a battery, or turn its cache off.",
@@ -73,7 +69,7 @@ def judge(mount: Mount, device: Device, seconds: float | None) -> Iterator[Findi
     else:
         cache = f". The disk's cache is {device.write_cache.replace(' ', '-')}" if device.write_cache else ""
         unseen = "trainerd cannot see whether the disk keeps what it confirms"
-        yield well(SUBJECT, f"{measured}{cache}. No mount option turns fsync off. {unseen}")
+        yield well(f"{measured}{cache}. No mount option turns fsync off. {unseen}")
 
 
 def read_device(number: str, devices: Path = _DEVICES) -> Device:

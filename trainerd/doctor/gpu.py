@@ -9,17 +9,15 @@ from pathlib import Path
 
 from trainerd.doctor.facts import Facts
 from trainerd.doctor.finding import Finding, warning, well
-from trainerd.doctor.systemd import Properties
 
-SUBJECT = "GPU"
 _DRIVER = Path("/proc/driver/nvidia/version")
 _SECS = 10.0
 
 
-def check(facts: Facts, properties: Properties) -> Iterator[Finding]:
+def check(facts: Facts) -> Iterator[Finding]:
     """Ask the driver, and check what is installed; TensorFlow itself is not asked."""
     distributions = {found.metadata["Name"].lower() for found in metadata.distributions() if found.metadata["Name"]}
-    unit = facts.service.name if facts.service is not None and properties.get("PrivateDevices") == "yes" else None
+    unit = facts.service.name if facts.service is not None and facts.properties.get("PrivateDevices") == "yes" else None
     yield judge(listed(), _DRIVER.exists(), distributions, unit)
 
 
@@ -45,15 +43,15 @@ def judge(gpus: Collection[str], has_driver: bool, distributions: Collection[str
     if not gpus:
         if has_driver:
             cure = "type `nvidia-smi`: it says why. After an update of the driver, reboot."
-            return warning(SUBJECT, "the kernel has NVIDIA's driver, and nvidia-smi lists no GPU", cure)
-        return well(SUBJECT, "no NVIDIA GPU is seen: training uses the CPU")
+            return warning("the kernel has NVIDIA's driver, and nvidia-smi lists no GPU", cure)
+        return well("no NVIDIA GPU is seen: training uses the CPU")
     names = "; ".join(gpus)
     if hiding_unit is not None:
         cure = f"`systemctl edit {hiding_unit}` as docs/systemd.md says of a GPU."
-        return warning(SUBJECT, f"{names}, and the sandbox of {hiding_unit} hides it (PrivateDevices=yes)", cure)
+        return warning(f"{names}, and the sandbox of {hiding_unit} hides it (PrivateDevices=yes)", cure)
     if "tensorflow-cpu" in distributions:
-        return warning(SUBJECT, f"{names}, and tensorflow-cpu is installed", "`pip install 'tensorflow[and-cuda]'`.")
+        return warning(f"{names}, and tensorflow-cpu is installed", "`pip install 'tensorflow[and-cuda]'`.")
     if not any(name.startswith("nvidia-cudnn") for name in distributions):
         cure = "`pip install 'tensorflow[and-cuda]'`, unless CUDA and cuDNN are installed for the whole machine."
-        return warning(SUBJECT, f"{names}, and no package with CUDA's libraries is installed", cure)
-    return well(SUBJECT, f"{names}; CUDA's libraries are installed beside TensorFlow")
+        return warning(f"{names}, and no package with CUDA's libraries is installed", cure)
+    return well(f"{names}; CUDA's libraries are installed beside TensorFlow")

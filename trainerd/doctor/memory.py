@@ -11,9 +11,7 @@ import psutil
 from trainerd import text
 from trainerd.doctor.facts import Facts
 from trainerd.doctor.finding import Finding, problem, warning, well
-from trainerd.doctor.systemd import Properties
 
-SUBJECT = "memory"
 _TIGHT = 0.9  # of a limit
 _CGROUPS = Path("/sys/fs/cgroup")
 
@@ -33,12 +31,12 @@ class Limit:
     cure: str
 
 
-def check(facts: Facts, properties: Properties) -> Iterator[Finding]:
+def check(facts: Facts) -> Iterator[Finding]:
     """Check the unit, the control group and the machine."""
     found = [Limit(psutil.virtual_memory().total, "the machine has", "use a machine with more memory")]
-    if facts.service is not None and properties.get("MemoryMax", "").isdigit():
+    if facts.service is not None and facts.properties.get("MemoryMax", "").isdigit():
         edit = f"`{facts.service.systemctl} edit {facts.service.name}`, and set a larger MemoryMax= under [Service]"
-        found.append(Limit(int(properties["MemoryMax"]), f"MemoryMax= of {facts.service.name} is", edit))
+        found.append(Limit(int(facts.properties["MemoryMax"]), f"MemoryMax= of {facts.service.name} is", edit))
     of_process = Path(f"/proc/{facts.pid or 'self'}/cgroup").read_text()
     if (size := in_group(of_process, _CGROUPS)) is not None:
         found.append(Limit(size, "the control group is allowed", "raise the limit of the container or the job"))
@@ -58,15 +56,15 @@ def judge(resident: int | None, snapshot: int, limits: list[Limit]) -> Finding:
     limit = min(limits, key=lambda each: each.size)
     allowed = f"{limit.of} {text.size(limit.size)}"
     if resident is None:
-        return well(SUBJECT, f"{allowed}; what the run needs is known after its start")
+        return well(f"{allowed}; what the run needs is known after its start")
     peak = resident + snapshot
     needs = f"{text.size(resident)} and a snapshot of {text.size(snapshot)} are needed, and {allowed}"
     cure = f"{limit.cure}; or take smaller batches."
     if peak > limit.size:
-        return problem(SUBJECT, f"{needs}: the process is killed at a save", cure)
+        return problem(f"{needs}: the process is killed at a save", cure)
     if peak > _TIGHT * limit.size:
-        return warning(SUBJECT, f"{needs}, which is tight", cure)
-    return well(SUBJECT, needs)
+        return warning(f"{needs}, which is tight", cure)
+    return well(needs)
 
 
 def in_group(cgroup: str, root: Path) -> int | None:

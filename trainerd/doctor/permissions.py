@@ -16,7 +16,6 @@ from trainerd.doctor.facts import Facts
 from trainerd.doctor.finding import Finding, problem, warning, well
 from trainerd.doctor.systemd import Properties
 
-SUBJECT = "permissions"
 _SHOWN = 3  # files
 
 
@@ -59,21 +58,21 @@ class User:
         return all(self.can(folder, os.X_OK) for folder in path.parents) and self.can(path, wanted)
 
 
-def check(facts: Facts, properties: Properties) -> Iterator[Finding]:
+def check(facts: Facts) -> Iterator[Finding]:
     """Check the config, the run directory, and every file in it."""
     try:
-        user = trains_as(facts.pid, properties)
+        user = trains_as(facts.pid, facts.properties)
     except KeyError:
-        said = f"there is no user {properties['User']}, as whom the unit trains"
-        yield problem(SUBJECT, said, "make it with `useradd --system`.")
+        said = f"there is no user {facts.properties['User']}, as whom the unit trains"
+        yield problem(said, "make it with `useradd --system`.")
         return
     if user is None:
-        yield well(SUBJECT, "the unit has a user of its own, which is made and given the run directory at each start")
+        yield well("the unit has a user of its own, which is made and given the run directory at each start")
         return
     found = [*of_config(facts.config.path, user), *of_folder(facts.rundir.path, user)]
     if facts.rundir.path.is_dir():
         found += of_files(facts.rundir.path, user, appended=(facts.rundir.lock, facts.rundir.log, facts.rundir.events))
-    yield from found or [well(SUBJECT, f"{user} may read the config and write the run directory")]
+    yield from found or [well(f"{user} may read the config and write the run directory")]
 
 
 def trains_as(pid: int | None, properties: Properties) -> User | None:
@@ -98,19 +97,19 @@ def of_config(path: Path | None, user: User) -> Iterator[Finding]:
     """Yield a finding if the config cannot be read."""
     if path is not None and not user.reaches(path, os.R_OK):
         cure = f"`chmod a+r {shlex.quote(str(path))}`, or change its owner."
-        yield problem(SUBJECT, f"{user} cannot read {path}", cure)
+        yield problem(f"{user} cannot read {path}", cure)
 
 
 def of_folder(rundir: Path, user: User) -> Iterator[Finding]:
     """Yield a finding if the run directory cannot be written, or made."""
     if rundir.is_dir():
         if not user.reaches(rundir, os.R_OK | os.W_OK | os.X_OK):
-            yield problem(SUBJECT, f"{user} cannot write {rundir}", _chown(rundir, user))
+            yield problem(f"{user} cannot write {rundir}", _chown(rundir, user))
         return
     above = next(each for each in rundir.parents if each.is_dir())
     if not user.reaches(above, os.W_OK | os.X_OK):
         cure = f"make {rundir} for that user, or set another `logdir`."
-        yield problem(SUBJECT, f"{user} cannot make {rundir}: {above} is closed to it", cure)
+        yield problem(f"{user} cannot make {rundir}: {above} is closed to it", cure)
 
 
 def of_files(rundir: Path, user: User, appended: Sequence[Path]) -> Iterator[Finding]:
@@ -134,12 +133,12 @@ def of_files(rundir: Path, user: User, appended: Sequence[Path]) -> Iterator[Fin
             closed.append(path)
     if others:
         cure = f"{_chown(rundir, user)} What another user has planted is not read."
-        yield problem(SUBJECT, f"of another user than the folder: {_names(others, rundir)}", cure)
+        yield problem(f"of another user than the folder: {_names(others, rundir)}", cure)
     if closed:
-        yield problem(SUBJECT, f"{user} cannot read or write {_names(closed, rundir)}", _chown(rundir, user))
+        yield problem(f"{user} cannot read or write {_names(closed, rundir)}", _chown(rundir, user))
     if links:
         said = f"symbolic links, which are not followed in a run directory: {_names(links, rundir)}"
-        yield warning(SUBJECT, said, "put the files themselves there.")
+        yield warning(said, "put the files themselves there.")
 
 
 def _files(rundir: Path) -> Iterator[Path]:

@@ -11,25 +11,24 @@ from trainerd.doctor.facts import Facts, SystemdService
 from trainerd.doctor.finding import Finding, problem, warning, well
 from trainerd.doctor.systemd import Properties, span
 
-SUBJECT = "unit"
 _LINGERING = Path("/var/lib/systemd/linger")
 _EDIT = "`{} edit {}`, and set under [Service]: {}"
 
 
-def check(facts: Facts, properties: Properties) -> Iterator[Finding]:
+def check(facts: Facts) -> Iterator[Finding]:
     """Check the unit that trains this config."""
-    service = facts.service
+    service, properties = facts.service, facts.properties
     if service is None:
-        yield well(SUBJECT, "no unit of systemd is known to train this config")
+        yield well("no unit of systemd is known to train this config")
     elif not properties:
-        yield well(SUBJECT, f"systemctl reports nothing about {service.name} here")
+        yield well(f"systemctl reports nothing about {service.name} here")
     else:
         found = [*watchdog(service, properties, facts.step_secs)]
         found += stopping(service, properties, facts.step_secs, facts.save_secs)
         if service.user:
             found += lingering(service, getpass.getuser(), _LINGERING)
         found += booting(service, properties)
-        yield from found or [well(SUBJECT, f"{service.name}: its deadlines are longer than what was measured")]
+        yield from found or [well(f"{service.name}: its deadlines are longer than what was measured")]
 
 
 def watchdog(service: SystemdService, properties: Properties, step_secs: float | None) -> Iterator[Finding]:
@@ -40,9 +39,9 @@ def watchdog(service: SystemdService, properties: Properties, step_secs: float |
     compared = f"a step takes {text.seconds(step_secs)}, and WatchdogSec= of {service.name} is {text.seconds(limit)}"
     cure = _edit(service, f"WatchdogSec={_minutes(4 * step_secs)}")
     if step_secs >= limit:
-        yield problem(SUBJECT, f"{compared}: each step is taken for one that hangs, and the trainer is aborted", cure)
+        yield problem(f"{compared}: each step is taken for one that hangs, and the trainer is aborted", cure)
     else:
-        yield warning(SUBJECT, f"{compared}: a step that takes twice as long as most is aborted", cure)
+        yield warning(f"{compared}: a step that takes twice as long as most is aborted", cure)
 
 
 def stopping(
@@ -59,10 +58,10 @@ def stopping(
     )
     cure = _edit(service, f"TimeoutStopSec={_minutes(2 * (step + save))}")
     if step >= limit or properties.get("NotifyAccess") == "none":
-        yield problem(SUBJECT, f"{compared}: the trainer is killed before its last save is done", cure)
+        yield problem(f"{compared}: the trainer is killed before its last save is done", cure)
     else:
         said = f"{compared}: trainerd must ask systemd for more time, which it gets while bytes are written"
-        yield warning(SUBJECT, said, cure)
+        yield warning(said, cure)
 
 
 def lingering(service: SystemdService, user: str, folder: Path) -> Iterator[Finding]:
@@ -70,7 +69,6 @@ def lingering(service: SystemdService, user: str, folder: Path) -> Iterator[Find
     lingers."""
     if not (folder / user).exists():
         yield problem(
-            SUBJECT,
             f"{service.name} is a unit of {user}, who does not linger: it is stopped when {user} logs out, and "
             "does not start at boot",
             f"`loginctl enable-linger {user}`.",
@@ -81,7 +79,6 @@ def booting(service: SystemdService, properties: Properties) -> Iterator[Finding
     """Yield a finding if the unit does not start at the next boot."""
     if properties.get("UnitFileState") == "disabled":
         yield warning(
-            SUBJECT,
             f"{service.name} is not enabled: after a reboot nothing trains",
             f"`{service.systemctl} enable {service.name}`.",
         )

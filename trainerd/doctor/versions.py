@@ -9,8 +9,6 @@ from trainerd.config.software import NAMES, installed
 from trainerd.doctor.facts import Facts
 from trainerd.doctor.finding import Finding, problem, warning, well
 
-SUBJECT = "versions"
-
 
 def check(facts: Facts) -> Iterator[Finding]:
     """Check what is installed here; nothing of it is imported."""
@@ -25,19 +23,17 @@ def judge(fingerprint: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Fi
       now: what is installed, by name.
     """
     if "tensorflow" not in now:
-        yield problem(SUBJECT, "TensorFlow is not installed here", "`pip install` trainerd again, with what it needs.")
+        yield problem("TensorFlow is not installed here", "`pip install` trainerd again, with what it needs.")
         return
     saved = {name: str(fingerprint[SOFTWARE + name]) for name in NAMES if SOFTWARE + name in fingerprint}
     changed = [name for name in saved if saved[name] != now.get(name)]
     if changed:
         others = ", ".join(f"{name} {saved[name]}, and {now.get(name, 'none')} here" for name in changed)
         cure = _pinned({name: saved[name] for name in changed})
-        yield warning(
-            SUBJECT, f"the newest checkpoint was saved by {others}: the next steps may round differently", cure
-        )
+        yield warning(f"the newest checkpoint was saved by {others}: the next steps may round differently", cure)
     else:
         same = ", the same as those of the newest checkpoint" if saved else ""
-        yield well(SUBJECT, ", ".join(f"{name} {now[name]}" for name in NAMES if name in now) + same)
+        yield well(", ".join(f"{name} {now[name]}" for name in NAMES if name in now) + same)
 
 
 def _pinned(versions: Mapping[str, str]) -> str:

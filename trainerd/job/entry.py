@@ -42,11 +42,14 @@ def load_job(
         if not hasattr(found, name):
             raise EntryError(f"entry = {entry!r}: the module {module_name} has no {attribute!r}.{_near(found, name)}")
         found = getattr(found, name)
-    arguments = _those_taken(found, offered)
-    if not arguments and _takes_the_supervisor(found):
+    parameters = _parameters(found)
+    arguments = {name: make for name, make in offered.items() if name in parameters}
+    needed = [each for each in parameters.values() if each.default is each.empty and each.kind in _POSITIONAL]
+    if not arguments and len(needed) == 1:  # it takes the Supervisor
         return Program(cast(Callable[[object], object], found))
     is_built = isinstance(found, Job | GraphJob | KerasJob | Scheduled) or not callable(found)
-    job = found if is_built else _call(lambda: found(**{name: make() for name, make in arguments.items()}), entry)
+    with _blamed(entry, failed="raised while it built the job", ended="building the job"):
+        job = found if is_built else found(**{name: make() for name, make in arguments.items()})
     with _blamed(entry, failed="cannot be trained", ended="it"):
         job = as_scheduled(job) or job
     if isinstance(job, GraphJob | KerasJob | Scheduled):
@@ -59,25 +62,12 @@ def load_job(
     return job
 
 
-def _those_taken(found: object, offered: Mapping[str, Callable[[], object]]) -> dict[str, Callable[[], object]]:
-    """Return those of the offered arguments that a function takes."""
+def _parameters(found: object) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a function, by name; empty if it is none, or is not written in Python."""
     try:
-        taken = inspect.signature(found).parameters if callable(found) else {}
-    except (ValueError, TypeError):  # it is not written in Python
+        return inspect.signature(found).parameters if callable(found) else {}
+    except (ValueError, TypeError):
         return {}
-    return {name: make for name, make in offered.items() if name in taken}
-
-
-def _takes_the_supervisor(found: object) -> bool:
-    """Return whether it is a function with one required argument."""
-    if not callable(found):
-        return False
-    try:
-        parameters = inspect.signature(found).parameters.values()
-    except (ValueError, TypeError):  # it is not written in Python
-        return False
-    needed = [each for each in parameters if each.default is each.empty and each.kind in _POSITIONAL]
-    return len(needed) == 1
 
 
 def _require_right_types(job: Job, entry: str) -> None:
@@ -115,11 +105,6 @@ def import_module(entry: str, folder: Path) -> object:
                     f"the packages of {sys.prefix}."
                 ) from None
             raise
-
-
-def _call(build: Callable[[], object], entry: str) -> object:
-    with _blamed(entry, failed="raised while it built the job", ended="building the job"):
-        return build()
 
 
 def _blamed(entry: str, *, failed: str, ended: str) -> contextlib.AbstractContextManager[None]:

@@ -11,8 +11,7 @@ from trainerd.checkpoints import latest
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.snapshot import UnsoundError
 from trainerd.checkpoints.store import CheckpointStore
-from trainerd.config.metric_goals import Best, MetricTarget
-from trainerd.config.schema import TroubleConfig
+from trainerd.config.schema import Config
 from trainerd.errors import ConfigError, DataError, JobError
 from trainerd.loop.changes.trouble import bad_turn
 from trainerd.loop.contract import Session, Steps
@@ -24,26 +23,14 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.text import figures
 
 EPOCH_STEPS = 2
-_STEPS = ("first", "second", "third")
 
 
-def rehearse(
-    session: Session,
-    target: MetricTarget | None = None,
-    best: Best | None = None,
-    *,
-    refuse: bool = False,
-    stops_on_nan: bool = True,
-    trouble: TroubleConfig | None = None,
-) -> Iterator[str]:
+def rehearse(session: Session, config: Config) -> Iterator[str]:
     """Run two steps, which are an epoch if the job has epochs, and a step after it; evaluate, save, and restore.
 
     Args:
       session: the job's session. Its epochs end after `EPOCH_STEPS`.
-      target, best: goals whose metrics there must be.
-      refuse: whether it is an error if an evaluation or summaries change the state.
-      stops_on_nan: whether a loss that is NaN or infinite is an error.
-      trouble: what a run does then. Default: it stops.
+      config: the run's. It has the goals, whose metrics must exist, and says what is an error.
 
     Yields:
       A line for each thing that worked.
@@ -52,11 +39,11 @@ def rehearse(
       TrainerdError: a part that failed.
     """
     session.bind(Flag())
-    metrics = yield from _steps(session, trouble or TroubleConfig(), stops_on_nan=stops_on_nan)
-    for found in measured(session, refuse=refuse):
+    metrics = yield from _steps(session, config)
+    for found in measured(session, refuse=config.deterministic):
         metrics |= as_validation(found)
         yield f"evaluate: {figures(found)}"
-    for key, wanted in (("target", target), ("checkpoint.best", best)):
+    for key, wanted in (("target", config.parsed_target()), ("checkpoint.best", config.parsed_best())):
         if wanted is not None and (mistake := wanted.mistake(metrics)):
             raise ConfigError(f"{key}: {mistake}")
     with tempfile.TemporaryDirectory(prefix="trainerd-check-") as scratch:
@@ -86,7 +73,7 @@ def at_epoch_end(steps: Steps) -> dict[str, float]:
     return dict(steps.then()) if steps.then is not None else {}
 
 
-def _steps(session: Session, trouble: TroubleConfig, *, stops_on_nan: bool) -> Generator[str, None, dict[str, float]]:
+def _steps(session: Session, config: Config) -> Generator[str, None, dict[str, float]]:
     metrics: dict[str, float] = {}
     for name in ("first", "second", "third") if session.has_epochs else ("first", "second"):
         started = time.monotonic()
@@ -94,7 +81,7 @@ def _steps(session: Session, trouble: TroubleConfig, *, stops_on_nan: bool) -> G
         took = time.monotonic() - started
         if name == "first" and not len(steps.rows):
             raise JobError("the dataset has no batch: not one step could be run.", step=0, sound=True)
-        bad = bad_turn(steps, Valleys(), trouble, smoothing=1, stops_on_nan=stops_on_nan)
+        bad = bad_turn(steps, Valleys(), config.trouble, smoothing=1, stops_on_nan=config.stop_on_nan)
         if bad is not None and bad.action == "stop":
             raise JobError(
                 f"{bad.what}: a run stops there. Check the learning rate and the data; `stop_on_nan = false` in "

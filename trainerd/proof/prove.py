@@ -197,16 +197,11 @@ class Proof:
         steps = self._reached(one), self._reached(other)
         if steps[0] != steps[1]:
             return TraceDifference(min(steps), "the end", *steps)
-        prefixes = [RunDirectory(self._path(name)).prefix(steps[0]) for name in (one, other)]
-        self._variables, variable = self._compare(*prefixes)
-        return None if variable is None else TraceDifference(steps[0], f"the variable {variable}", None, None)
-
-    def _compare(self, one: Path, other: Path) -> tuple[int, str | None]:
-        """Compare the variables of two checkpoints: how many there are, and the first that differs."""
+        ours, theirs = (RunDirectory(self._path(name)).prefix(steps[0]) for name in (one, other))
         answer = self._folder / "answer"
-        in_a_process(functools.partial(_compare, one, other, answer), self._folder / "output")
-        count, name = json.loads(answer.read_text())
-        return count, name
+        in_a_process(functools.partial(_compare, ours, theirs, answer), self._folder / "output")
+        self._variables, variable = json.loads(answer.read_text())
+        return None if variable is None else TraceDifference(steps[0], f"the variable {variable}", None, None)
 
     def _evidence(self, difference: TraceDifference) -> Evidence:
         whole, broken = (self._fingerprint(name) for name in ("whole", "broken"))

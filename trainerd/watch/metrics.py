@@ -6,7 +6,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -26,6 +25,7 @@ from trainerd.watch.run_reader import RunView
 
 MOST_METRICS = 100  # of one run: each is a series, and Prometheus keeps every series that it has ever seen
 _LONGEST = 200  # characters of a label
+_Stated = tuple[str, RunView, State]  # a run that has a state, with its label
 _PHASES = (*map(str, Phase), KILLED)
 
 # Name: help, and what it is of a state; None where there is none now.
@@ -61,20 +61,6 @@ def registry(runs: Callable[[], Sequence[RunView]], clock: Callable[[], float] =
     return found
 
 
-@dataclass(frozen=True)
-class _Labelled:
-    """A run that has a state: its label, and what is known of it."""
-
-    label: str
-    run: RunView
-    state: State
-
-    @property
-    def phase(self) -> str:
-        """The run's phase."""
-        return self.state.phase_now(self.run.is_running)
-
-
 class _Runs(Collector):
     """Collects the metrics at each scrape."""
 
@@ -85,7 +71,7 @@ class _Runs(Collector):
         """Yield all metrics, each with a sample for each run that has it."""
         began = time.perf_counter()
         runs = {_label(run.name): run for run in self._runs()}  # a series that is there twice spoils a whole scrape
-        ones = [_Labelled(label, run, run.state) for label, run in runs.items() if run.state is not None]
+        ones = [(label, run, run.state) for label, run in runs.items() if run.state is not None]
         yield InfoMetricFamily("trainerd", "The watcher.", value={"version": __version__})
         yield GaugeMetricFamily("trainerd_runs", "How many runs are known.", value=len(runs))
         yield _gauge(
@@ -98,7 +84,7 @@ class _Runs(Collector):
         )
         yield _phases(ones)
         for name, (about, get) in _OF_STATE.items():
-            yield _gauge(name, about, {one.label: get(one.state) for one in ones})
+            yield _gauge(name, about, {label: get(state) for label, _, state in ones})
         yield from self._of_now(ones)
         yield _metrics(ones)
         yield _spent(ones)
@@ -107,12 +93,12 @@ class _Runs(Collector):
         took = time.perf_counter() - began
         yield GaugeMetricFamily("trainerd_collect_seconds", "How long the watcher took to read all runs.", value=took)
 
-    def _of_now(self, ones: Sequence[_Labelled]) -> Iterator[Metric]:
+    def _of_now(self, ones: Sequence[_Stated]) -> Iterator[Metric]:
         """Yield the metrics that hold only while a process trains, and those that depend on the time."""
-        rates = {one.label: one.state.steps_per_sec for one in ones if one.run.is_running}
+        rates = {label: state.steps_per_sec for label, run, state in ones if run.is_running}
         yield _gauge("steps_per_second", "The rate over the last seconds of training.", rates)
         now = self._clock()
-        ages = {one.label: now - at for one in ones if (at := _saved(one.state, "at")) is not None}
+        ages = {label: now - at for label, _, state in ones if (at := _saved(state, "at")) is not None}
         yield _gauge("checkpoint_age_seconds", "How long ago the newest checkpoint was durable on disk.", ages)
 
 
@@ -133,30 +119,30 @@ def _gauge(name: str, about: str, samples: Mapping[str, float | None]) -> GaugeM
     return family
 
 
-def _phases(ones: Sequence[_Labelled]) -> StateSetMetricFamily:
+def _phases(ones: Sequence[_Stated]) -> StateSetMetricFamily:
     family = StateSetMetricFamily("trainerd_phase", "1 for what the run does, 0 for all else.", labels=["run"])
-    for one in ones:
-        family.add_metric([one.label], {phase: phase == one.phase for phase in _PHASES})
+    for label, run, state in ones:
+        family.add_metric([label], {phase: phase == state.phase_now(run.is_running) for phase in _PHASES})
     return family
 
 
-def _metrics(ones: Sequence[_Labelled]) -> GaugeMetricFamily:
+def _metrics(ones: Sequence[_Stated]) -> GaugeMetricFamily:
     about = "The last value of a metric of the job, such as the loss."
     family = GaugeMetricFamily("trainerd_metric", about, labels=["run", "metric"])
-    for one in ones:
-        found = {_label(name): value for name, value in list(one.state.metrics.items())[:MOST_METRICS]}
+    for label, _, state in ones:
+        found = {_label(name): value for name, value in list(state.metrics.items())[:MOST_METRICS]}
         for name, value in found.items():
-            family.add_metric([one.label, name], value)
+            family.add_metric([label, name], value)
     return family
 
 
-def _spent(ones: Sequence[_Labelled]) -> CounterMetricFamily:
+def _spent(ones: Sequence[_Stated]) -> CounterMetricFamily:
     about = "What the time of the run went to, from its first start on."
     family = CounterMetricFamily("trainerd_spent_seconds", about, labels=["run", "kind"])
-    for one in ones:
+    for label, _, state in ones:
         for kind in Spent:
-            seconds = one.state.goodput.seconds.get(kind, 0.0)
-            family.add_metric([one.label, kind], seconds if seconds > 0 else 0.0)
+            seconds = state.goodput.seconds.get(kind, 0.0)
+            family.add_metric([label, kind], seconds if seconds > 0 else 0.0)
     return family
 
 

@@ -42,12 +42,12 @@ def of_event(run: str, event: Event, state: State | None) -> Notice:
         kind, words = "target", "has reached its target"
     if event.kind in (EventKind.FAIL, EventKind.ROLLBACK) and _NO_NUMBER.search(event.said):
         kind, words = "nan", f"{words}, since it came to NaN or infinity,"
-    is_of_now = state is not None and state.step == event.step  # a notice may be late
+    is_end = event.kind in (EventKind.FINISH, EventKind.PAUSE)
+    figures = state.line() if is_end and state is not None and state.step == event.step else ""  # it may be late
     # All runs of a machine have the event of a reboot at the same moment. The key of a kill is that of `of_kill`.
     key = f"{event.kind} {event.at} {event.step}" + (f" {run}" if event.kind is EventKind.REBOOT else "")
     step = f" at step {event.step:,}" if event.step is not None else ""
-    body = [event.said, _figures(state) if is_of_now and event.kind in (EventKind.FINISH, EventKind.PAUSE) else ""]
-    return _notice(kind, run, key, event.at, f"{words}{step}", *body)
+    return _notice(kind, run, key, event.at, f"{words}{step}", event.said, figures)
 
 
 def of_kill(run: str, state: State, booted_at: float) -> Notice:
@@ -82,7 +82,3 @@ def is_training(state: State, is_running: bool) -> bool:
 def _notice(kind: NoticeKind, run: str, key: str, at: float, title: str, *body: str) -> Notice:
     said = "\n".join(printable(part) for part in body if part)
     return Notice(kind, run, key, at, printable(" ".join(f"{run}: {title}".split())), said)
-
-
-def _figures(state: State | None) -> str:
-    return state.line() if state is not None else ""

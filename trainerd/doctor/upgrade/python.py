@@ -10,7 +10,6 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from trainerd.config.software import NAMES
 from trainerd.errors import StorageError, UsageError
@@ -24,6 +23,22 @@ _VERSIONS = (
     "found = {d.metadata['Name']: d.version for d in metadata.distributions()}\n"
     "print(json.dumps({'python': platform.python_version(), **found}))"
 )
+
+
+@dataclass(frozen=True)
+class TrialDifference:
+    """The distance between the ends of two trials.
+
+    Attributes:
+      relative: the largest difference, as a share of the largest element of its tensor, or of the metric; infinity
+        where it is no number.
+      where: of what.
+      count: how many variables were compared.
+    """
+
+    relative: float
+    where: str
+    count: int
 
 
 class TimedOutError(Exception):
@@ -95,8 +110,8 @@ class Python:
             raise TimedOutError(f"{self} {came}") from None
         return "" if code == 0 else self._error(rundir, output, code)
 
-    def compare(self, one: Path, other: Path, scratch: Path, seconds: float) -> dict[str, Any]:
-        """Compare the checkpoints with these prefixes; see `trainerd.proof.traced.closeness.Closeness`.
+    def compare(self, one: Path, other: Path, scratch: Path, seconds: float) -> TrialDifference:
+        """Compare the variables of the checkpoints with these prefixes.
 
         Raises:
           StorageError: they cannot be compared.
@@ -104,14 +119,13 @@ class Python:
         """
         output = scratch / "compared"
         try:
-            code = self._run(["-m", "trainerd.proof.traced.closeness", str(one), str(other)], output, scratch, seconds)
+            code = self._run(["-m", "trainerd.proof.traced.variables", str(one), str(other)], output, scratch, seconds)
         except subprocess.TimeoutExpired:
             raise TimedOutError("the two ends were being compared") from None
         lines = output.read_text(errors="replace").splitlines()
         if code or not lines:
             raise StorageError(f"the two ends could not be compared: {lines[-1] if lines else f'exit code {code}'}")
-        found: dict[str, Any] = json.loads(lines[-1])
-        return found
+        return TrialDifference(*json.loads(lines[-1]))
 
     def _run(self, arguments: Sequence[str], output: Path, scratch: Path, seconds: float) -> int:
         """Run a program; what it has started ends with it. Returns the exit code."""

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -18,12 +18,11 @@ from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.doctor.facts import Facts
 from trainerd.doctor.finding import Finding, problem, warning, well
-from trainerd.doctor.upgrade.python import Python, TimedOutError
+from trainerd.doctor.upgrade.python import Python, TimedOutError, TrialDifference
 from trainerd.errors import StorageError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system.durable_files import free_bytes
 
-SUBJECT = "rehearsal"
 STEPS = 20
 LIMIT_SECS = 110.0  # for all of it: the command promises two minutes
 _COPIES = 4  # one of the checkpoint, and one for each trial's end
@@ -31,22 +30,6 @@ _CLOSE = 0.01  # as a share of the largest element
 _NICE = 10  # where the run itself trains meanwhile
 _EVALUATION = "val_"
 _STAY = "stay with the versions that are installed here"
-
-
-@dataclass(frozen=True)
-class TrialDifference:
-    """The distance between the ends of two trials.
-
-    Attributes:
-      relative: the largest difference, as a share of the largest element of its tensor, or of the metric; infinity
-        where it is no number.
-      where: of what.
-      count: how many variables were compared.
-    """
-
-    relative: float
-    where: str
-    count: int
 
 
 def rehearse(facts: Facts, other: Python) -> Iterator[Finding]:
@@ -58,25 +41,25 @@ def rehearse(facts: Facts, other: Python) -> Iterator[Finding]:
     """
     newest = facts.newest
     if newest is None:
-        yield warning(SUBJECT, "there is no checkpoint yet to resume from", "train until the first one.")
+        yield warning("there is no checkpoint yet to resume from", "train until the first one.")
         return
     if (short := _memory_short(facts, psutil.virtual_memory().available)) is not None:
-        yield warning(SUBJECT, short, "pause the run before, or type this on a machine with more memory.")
+        yield warning(short, "pause the run before, or type this on a machine with more memory.")
         return
     if facts.config.cluster.workers:
-        yield warning(SUBJECT, "a run of several workers is not rehearsed", "try it on a fork: `trainerd fork`.")
+        yield warning("a run of several workers is not rehearsed", "try it on a fork: `trainerd fork`.")
         return
     with tempfile.TemporaryDirectory(prefix="trainerd-doctor-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
         if (free := free_bytes(folder)) < _COPIES * newest.size:
             needed = f"{text.size(_COPIES * newest.size)} are needed in {folder.parent}, and {text.size(free)} are free"
-            yield warning(SUBJECT, needed, "set TMPDIR to a folder with more room.")
+            yield warning(needed, "set TMPDIR to a folder with more room.")
             return
         try:
             yield _Rehearsal(facts, newest, folder).of(other)
         except TimedOutError as error:
             said = f"it was not done after {text.seconds(LIMIT_SECS)}: {error}"
-            yield warning(SUBJECT, said, "train a fork of the run there: `trainerd fork` makes one.")
+            yield warning(said, "train a fork of the run there: `trainerd fork` makes one.")
 
 
 def _memory_short(facts: Facts, available: int) -> str | None:
@@ -107,33 +90,33 @@ class _Rehearsal:
 
     def of(self, other: Python) -> Finding:
         """Return the verdict on another Python."""
-        self._copy(self._copied, "there")
-        if error := self._train(self._here, "here"):
+        here, there = self._copied, self._copy(self._copied, "there")
+        if error := self._train(self._here, here):
             cure = "read `trainerd status` and the log; the other one was not tried."
-            return problem(SUBJECT, f"not even this Python resumes from step {self._newest.step}: {error}", cure)
-        if error := self._train(replace(other, nice=self._nice), "there"):
-            return problem(SUBJECT, f"impossible with {other}: {error}", f"{_STAY}, or mend what it says.")
-        steps = [self._end(name).step for name in ("here", "there")]
+            return problem(f"not even this Python resumes from step {self._newest.step}: {error}", cure)
+        if error := self._train(replace(other, nice=self._nice), there):
+            return problem(f"impossible with {other}: {error}", f"{_STAY}, or mend what it says.")
+        steps = [_end(rundir).step for rundir in (here, there)]
         if steps[0] != steps[1]:
             said = f"impossible with {other}: it ends at step {steps[1]}, and this Python at {steps[0]}"
-            return problem(SUBJECT, said, f"{_STAY}.")
+            return problem(said, f"{_STAY}.")
         done = steps[0] - self._newest.step
         if not done:
             said = f"{other} reads step {steps[0]}, and no step is left to train"
-            return warning(SUBJECT, said, "give the dataset more batches, and type this again.")
-        far = self._compare("here", "there")
+            return warning(said, "give the dataset more batches, and type this again.")
+        far = self._compare(here, there)
         trials = f"{done} steps after step {self._newest.step} with {other}"
         if not far.where:
             same = f"bit for bit: {far.count} variables and the metrics"
-            return well(SUBJECT, f"{trials} equal those of this Python, {same}")
+            return well(f"{trials} equal those of this Python, {same}")
         return self._judge(trials, far)
 
     def _judge(self, trials: str, far: TrialDifference) -> Finding:
         """Return the finding for a difference, after a second trial with this Python: two of these may differ too."""
-        self._copy(self._copied, "again")
+        again = self._copy(self._copied, "again")
         try:
-            error = self._train(self._here, "again")
-            own = self._compare("here", "again") if not error else None
+            error = self._train(self._here, again)
+            own = self._compare(self._copied, again) if not error else None
         except TimedOutError:  # the findings so far are reported
             own = None
         return judge(trials, far, own)
@@ -155,29 +138,25 @@ class _Rehearsal:
         made.manifest(self._newest.step).write_bytes(self._newest.to_bytes())
         return made
 
-    def _train(self, python: Python, name: str) -> str:
+    def _train(self, python: Python, rundir: RunDirectory) -> str:
         """Train from the checkpoint on. Returns the error; empty if there was none."""
-        options = ["--logdir", str(self._folder / name), "--max-steps", str(self._newest.step + STEPS)]
+        options = ["--logdir", str(rundir.path), "--max-steps", str(self._newest.step + STEPS)]
         if self._facts.config.path is not None:
             options += ["--config", str(self._facts.config.path)]
-        return python.train(options, RunDirectory(self._folder / name), self._folder, self._left())
+        return python.train(options, rundir, self._folder, self._left())
 
     def _left(self) -> float:
         return max(0.0, self._until - time.monotonic())
 
-    def _end(self, name: str) -> Manifest:
-        """Return the last checkpoint of a trial."""
-        rundir = RunDirectory(self._folder / name, self._facts.rundir.basename)
-        return manifests.read(rundir.manifest(rundir.steps()[0]))
+    def _compare(self, one: RunDirectory, other: RunDirectory) -> TrialDifference:
+        ours, theirs = _end(one), _end(other)
+        found = self._here.compare(one.prefix(ours.step), other.prefix(theirs.step), self._folder, self._left())
+        return max(found, furthest_metric(ours.metrics, theirs.metrics, found.count), key=_distance)
 
-    def _compare(self, one: str, other: str) -> TrialDifference:
-        ends = [self._end(name) for name in (one, other)]
-        rundirs = [RunDirectory(self._folder / name, self._facts.rundir.basename) for name in (one, other)]
-        prefixes = [rundir.prefix(end.step) for rundir, end in zip(rundirs, ends, strict=True)]
-        found = self._here.compare(prefixes[0], prefixes[1], self._folder, self._left())
-        relative = math.inf if found["relative"] is None else float(found["relative"])
-        of_variables = TrialDifference(relative, str(found["name"]), int(found["count"]))
-        return max(of_variables, furthest_metric(ends[0].metrics, ends[1].metrics, of_variables.count), key=_distance)
+
+def _end(rundir: RunDirectory) -> Manifest:
+    """Return the last checkpoint of a trial."""
+    return manifests.read(rundir.manifest(rundir.steps()[0]))
 
 
 def _distance(far: TrialDifference) -> tuple[float, bool]:
@@ -213,5 +192,5 @@ def judge(trials: str, far: TrialDifference, own: TrialDifference | None) -> Fin
         repeats = f"two trials with this Python differ too, by {own.relative:.2g} in {own.where}"
     said = f"{trials} differ from those of this Python, by {far.relative:.2g} at most, in {far.where}; {repeats}"
     if far.relative <= _CLOSE or (own is not None and own.where and far.relative <= 10 * own.relative):
-        return warning(SUBJECT, f"close: {said}", f"upgrade if that is near enough; for the same bits {_STAY}.")
-    return problem(SUBJECT, f"not close: {said}", f"{_STAY}, or find what has changed.")
+        return warning(f"close: {said}", f"upgrade if that is near enough; for the same bits {_STAY}.")
+    return problem(f"not close: {said}", f"{_STAY}, or find what has changed.")

@@ -1,7 +1,16 @@
-"""Comparing the variables of two checkpoints. Imports TensorFlow."""
+"""Comparing the variables of two checkpoints. Imports TensorFlow; for a caller that does not, it is a program:
+
+    python -m trainerd.proof.traced.variables ONE OTHER
+
+prints the largest difference of the two prefixes' variables as a list of JSON: the share, the variable ("" if all are
+the same), and how many variables were compared.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +35,13 @@ class VariableDifference:
     Attributes:
       name: its name in the checkpoints.
       why: how it differs, in words.
-      relative: the largest difference of two elements, as a share of the largest element; None where it is no number.
+      relative: the largest difference of two elements, as a share of the largest element; infinity if it is no number:
+        it is missing, has another shape, or a NaN on one side alone.
     """
 
     name: str
     why: str
-    relative: float | None = None
+    relative: float = math.inf
 
     @property
     def label(self) -> str:
@@ -114,13 +124,13 @@ def _difference(one: NDArray[Any], other: NDArray[Any]) -> str:
     return said
 
 
-def _relative(one: NDArray[Any], other: NDArray[Any]) -> float | None:
+def _relative(one: NDArray[Any], other: NDArray[Any]) -> float:
     """Return the largest difference of two elements, as a share of the largest one; see `VariableDifference`."""
     if one.dtype != other.dtype or one.shape != other.shape or not _is_real(one):
-        return None
+        return math.inf
     scale = max(float(np.nanmax(np.abs(each.astype(np.float64)), initial=0.0)) for each in (one, other))
     furthest = _furthest(one, other)
-    return furthest / scale if scale and np.isfinite(furthest) and np.isfinite(scale) else None
+    return furthest / scale if scale and np.isfinite(furthest) and np.isfinite(scale) else math.inf
 
 
 def _is_real(value: NDArray[Any]) -> bool:
@@ -134,3 +144,9 @@ def _furthest(one: NDArray[Any], other: NDArray[Any]) -> float:
         return float("inf")
     with np.errstate(invalid="ignore"):
         return float(np.nanmax(np.abs(ones - others), initial=0.0))
+
+
+if __name__ == "__main__":
+    compared = Comparison(*map(Path, sys.argv[1:]))
+    worst = max(compared.differences(), key=lambda each: each.relative, default=None)
+    print(json.dumps([worst.relative, worst.label, compared.count] if worst else [0.0, "", compared.count]))

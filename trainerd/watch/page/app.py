@@ -46,24 +46,6 @@ class _Name(BaseConverter):
     part_isolating = False
 
 
-_ROUTES = Map(
-    [
-        Rule("/", endpoint="page", methods=["GET"]),
-        Rule("/runs.json", endpoint="runs", methods=["GET"]),
-        Rule("/metrics", endpoint="metrics", methods=["GET"]),
-        Rule("/healthz", endpoint="healthz", methods=["GET"]),
-        Rule("/login", endpoint="login", methods=["POST"]),
-        Rule("/run/<name:name>.json", endpoint="run", methods=["GET"]),
-        Rule("/run/<name:name>/save", endpoint="ask", defaults={"what": "save"}, methods=["POST"]),
-        Rule("/run/<name:name>/pause", endpoint="ask", defaults={"what": "pause"}, methods=["POST"]),
-    ],
-    converters={"name": _Name},
-    merge_slashes=False,
-    redirect_defaults=False,
-)
-_OPEN = ("healthz", "login")  # what needs no token
-
-
 class App:
     """Answers requests.
 
@@ -76,15 +58,22 @@ class App:
     def __init__(self, runs: Runs, guard: RequestGuard, clock: Callable[[], float] = time.time) -> None:
         self._runs, self._guard, self._clock = runs, guard, clock
         self._registry = registry(runs.seen, clock)
-        self._handlers: dict[str, Callable[..., Response]] = {
-            "page": self._page,
-            "runs": self._list,
-            "run": self._run,
-            "ask": self._ask,
-            "metrics": self._metrics,
-            "healthz": self._healthz,
-            "login": self._login,
-        }
+        self._open = (self._healthz, self._login)  # what needs no token
+        self._routes = Map(
+            [
+                Rule("/", endpoint=self._page, methods=["GET"]),
+                Rule("/runs.json", endpoint=self._list, methods=["GET"]),
+                Rule("/metrics", endpoint=self._metrics, methods=["GET"]),
+                Rule("/healthz", endpoint=self._healthz, methods=["GET"]),
+                Rule("/login", endpoint=self._login, methods=["POST"]),
+                Rule("/run/<name:name>.json", endpoint=self._run, methods=["GET"]),
+                Rule("/run/<name:name>/save", endpoint=self._ask, defaults={"what": "save"}, methods=["POST"]),
+                Rule("/run/<name:name>/pause", endpoint=self._ask, defaults={"what": "pause"}, methods=["POST"]),
+            ],
+            converters={"name": _Name},
+            merge_slashes=False,
+            redirect_defaults=False,
+        )
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request."""
@@ -96,15 +85,15 @@ class App:
         return response(environ, start_response)
 
     def _answer(self, request: Request) -> Response:
-        endpoint = ""
+        handler: Callable[..., Response] | None = None
         try:
             self._guard.require_known_host(request)
-            endpoint, arguments = _ROUTES.bind_to_environ(request.environ).match()
-            if endpoint not in _OPEN:
+            handler, arguments = self._routes.bind_to_environ(request.environ).match()
+            if handler not in self._open:
                 self._guard.require_token(request)
-            return self._handlers[endpoint](request, **arguments)
+            return handler(request, **arguments)
         except Unauthorized as error:
-            return _login(401) if endpoint == "page" else _refused(error)
+            return _login(401) if handler == self._page else _refused(error)
         except HTTPException as error:
             return _refused(error)
         except TrainerdError as error:

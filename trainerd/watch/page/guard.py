@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import socket
 import urllib.parse
 
@@ -12,7 +11,7 @@ from werkzeug.exceptions import Forbidden, MisdirectedRequest, Unauthorized, Uns
 from werkzeug.wrappers import Request
 
 from trainerd.errors import ConfigError
-from trainerd.watch.page.listen import ListenAddress, is_loopback
+from trainerd.watch.page.listen import ListenAddress, ip_of, is_loopback
 
 COOKIE = "trainerd"
 HEADER = "X-Trainerd"  # no page of another site can send it: a browser asks first, and gets no permission
@@ -52,7 +51,9 @@ class RequestGuard:
         if self._address.is_of_this_machine_only:
             return False
         own = socket.gethostname().lower().partition(".")[0]
-        return host.partition(".")[0] == own or (_is_ip(host) and _is_every_address(self._address.host))
+        listens = ip_of(self._address.host)
+        is_every_address = listens is not None and listens.is_unspecified
+        return host.partition(".")[0] == own or (is_every_address and ip_of(host) is not None)
 
     def require_token(self, request: Request) -> None:
         """Refuse a request that does not show the token."""
@@ -102,15 +103,3 @@ def _split(url: str) -> urllib.parse.SplitResult:
 
 def _is_equal(given: str, wanted: str) -> bool:
     return hmac.compare_digest(given.encode(errors="replace"), wanted.encode())
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_every_address(host: str) -> bool:
-    return _is_ip(host) and ipaddress.ip_address(host).is_unspecified

@@ -59,12 +59,16 @@ class ListenAddress:
 
 def is_loopback(host: str) -> bool:
     """Return whether a name or an IP address is that of this machine for itself."""
-    if host.lower() == "localhost":
-        return True
+    address = ip_of(host)
+    return host.lower() == "localhost" or (address is not None and address.is_loopback)
+
+
+def ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the IP address that a text is; None if it is none."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host)
     except ValueError:
-        return False
+        return None
 
 
 def bound(address: ListenAddress) -> socket.socket:

@@ -8,7 +8,6 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
@@ -26,16 +25,14 @@ _REASON = 3  # its column
 
 
 @click.command("checkpoints")
-@options.config_option
-@options.logdir_option
-@options.run_argument
+@options.of_one_argument
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, on one line.")
-def command(config_path: Path | None, logdir: Path | None, as_json: bool) -> None:
+def command(run: options.RunOptions, as_json: bool) -> None:
     """Show the checkpoints of a run: step, time, size, reason, metrics and marks. The newest step is the last.
 
     It reads the manifests and verifies no files.
     """
-    rundir = options.find_rundir(config_path, logdir)
+    rundir = options.find_rundir(run)
     entries = timeline(rundir)
     if rollback.is_under_way(rundir) and read_holder(rundir) is None:
         say(f"a rollback was cut short, and a checkpoint may be missing here. {rollback.FINISHES}", err=True)
@@ -45,8 +42,8 @@ def command(config_path: Path | None, logdir: Path | None, as_json: bool) -> Non
         is_terminal = sys.stdout.isatty()
         say(table(entries, shutil.get_terminal_size().columns if is_terminal else None))
     else:
-        run = how_to_start(rundir, config_path, logdir, "run")
-        raise NotRunningError(f"there are no checkpoints in {rundir.path} yet. {run} writes some.")
+        start = how_to_start(rundir, run, "run")
+        raise NotRunningError(f"there are no checkpoints in {rundir.path} yet. {start} writes some.")
 
 
 def table(entries: Sequence[TimelineEntry], room: int | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,6 +18,9 @@ from trainerd.daemon import tensorflow_import
 from trainerd.errors import DataError, UsageError
 from trainerd.history.rollback import nearest
 from trainerd.rundir.paths import RunDirectory
+
+if TYPE_CHECKING:
+    from trainerd.proof.traced.variables import Comparison
 
 _SHOWN = 10  # variables
 
@@ -38,23 +41,23 @@ class Side:
 @click.command("diff")
 @click.argument("one", metavar="A")
 @click.argument("other", metavar="B")
-@options.config_option
-@options.logdir_option
-def command(one: str, other: str, config_path: Path | None, logdir: Path | None) -> None:
+@options.of_one_run
+def command(one: str, other: str, run: options.RunOptions) -> None:
     """Compare two checkpoints, or two run directories at their common steps.
 
     A and B are each a step of this run, the path of a checkpoint such as runs/a/model.ckpt-500, or a run directory. The
     exit code is 0 if they are equal and 1 if they differ, as with diff(1).
     """
-    sides = [_side(said, config_path, logdir) for said in (one, other)]
+    sides = [_side(said, run) for said in (one, other)]
     for side in sides:
         as_owner.require_owner(side.rundir, "has TensorFlow read its checkpoints")
     pairs = list(_pairs(*sides))
     with tensorflow_import.quiet():
-        from trainerd.proof.traced import variables  # noqa: F401, which `_compare` uses
+        from trainerd.proof.traced.variables import Comparison
     is_equal = True
     for first, second in pairs:
-        lines, opaque = _compare(first, second)
+        prefixes = [side.rundir.prefix(each.step) for side, each in zip(sides, (first, second), strict=True)]
+        lines, opaque = _compare(first, second, Comparison(*prefixes))
         is_equal = is_equal and not lines
         head = f"step {first.step}" if first.step == second.step else f"steps {first.step} and {second.step}"
         left_out = [f"not compared: {', '.join(opaque)}"] if opaque else []
@@ -64,14 +67,14 @@ def command(one: str, other: str, config_path: Path | None, logdir: Path | None)
     sys.exit(0 if is_equal else 1)
 
 
-def _side(said: str, config_path: Path | None, logdir: Path | None) -> Side:
+def _side(said: str, run: options.RunOptions) -> Side:
     """Return the side of the comparison that a person means by A or B.
 
     Raises:
       UsageError: there is no such thing.
     """
     if said.isascii() and said.isdigit():
-        return Side(options.find_rundir(config_path, logdir), int(said))
+        return Side(options.find_rundir(run), int(said))
     path = options.run_path(said).absolute()
     if path.is_dir():
         return Side(RunDirectory(path), None)
@@ -81,20 +84,7 @@ def _side(said: str, config_path: Path | None, logdir: Path | None) -> Side:
     raise UsageError(f"{said!r} is not a step, a run directory, or the path of a checkpoint, as run/model.ckpt-500.")
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """One checkpoint, and where it is."""
-
-    prefix: Path
-    manifest: Manifest
-
-    @property
-    def step(self) -> int:
-        """Its step."""
-        return self.manifest.step
-
-
-def _pairs(one: Side, other: Side) -> Iterator[tuple[Checkpoint, Checkpoint]]:
+def _pairs(one: Side, other: Side) -> Iterator[tuple[Manifest, Manifest]]:
     """Yield the checkpoints to compare.
 
     Raises:
@@ -111,7 +101,7 @@ def _pairs(one: Side, other: Side) -> Iterator[tuple[Checkpoint, Checkpoint]]:
     yield _read(one.rundir, steps[0]), _read(other.rundir, steps[1])
 
 
-def _read(rundir: RunDirectory, step: int) -> Checkpoint:
+def _read(rundir: RunDirectory, step: int) -> Manifest:
     if step not in rundir.steps():
         raise UsageError(f"{rundir.path} has no checkpoint of step {step}. {nearest(rundir.steps(), step)}")
     try:
@@ -119,24 +109,21 @@ def _read(rundir: RunDirectory, step: int) -> Checkpoint:
         manifests.verify(found, rundir.path)
     except DamagedError as error:
         raise DataError(f"the checkpoint of step {step} in {rundir.path} is damaged: {error}") from error
-    return Checkpoint(rundir.prefix(step), found)
+    return found
 
 
-def _compare(one: Checkpoint, other: Checkpoint) -> tuple[list[str], list[str]]:
+def _compare(one: Manifest, other: Manifest, comparison: Comparison) -> tuple[list[str], list[str]]:
     """Compare variables, metrics, and what the two were trained with.
 
     Returns:
       What differs, a line each, and the names of what cannot be compared.
     """
-    from trainerd.proof.traced.variables import Comparison
-
-    comparison = Comparison(one.prefix, other.prefix)
     found = list(comparison.differences())
     lines = [f"{len(found)} of {comparison.count} variables differ; the first:"] if found else []
     lines += [f"  {each}" for each in found[:_SHOWN]]
     if one.step == other.step:
-        lines += _metrics(one.manifest.metrics, other.manifest.metrics)
-    lines += [str(each) for each in differences(one.manifest.fingerprint, other.manifest.fingerprint)]
+        lines += _metrics(one.metrics, other.metrics)
+    lines += [str(each) for each in differences(one.fingerprint, other.fingerprint)]
     return lines, [name.partition("/.ATTRIBUTES/")[0] for name in comparison.opaque]
 
 

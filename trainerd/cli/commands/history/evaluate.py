@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -44,8 +43,7 @@ _NICE = 10
 @click.option("--follow", is_flag=True, help="Evaluate each new one as it appears, until the run is over.")
 @click.option("--again", is_flag=True, help="Also those that were evaluated before.")
 @click.option("--entry", metavar="MODULE:ATTRIBUTE", help="A job with the same state and other data.")
-@options.config_option
-@options.logdir_option
+@options.of_one_run
 def command(
     steps: tuple[int, ...],
     every: bool,
@@ -54,8 +52,7 @@ def command(
     follow: bool,
     again: bool,
     entry: str | None,
-    config_path: Path | None,
-    logdir: Path | None,
+    run: options.RunOptions,
 ) -> None:
     """Evaluate checkpoints with the job's evaluation, and keep the results beside them. Default: the newest.
 
@@ -65,8 +62,8 @@ def command(
         raise UsageError("choose one of STEP, --all, --minima and --since.")
     if entry is not None and ":" not in entry:
         raise UsageError(f"--entry: expected MODULE:ATTRIBUTE, such as job:job, got {entry!r}.")
-    config = options.config_of_run(config_path, logdir)
-    rundir = options.run_to_change(config_path, logdir)
+    config = options.config_of_run(run)
+    rundir = options.run_to_change(run)
     as_owner.require_owner(rundir)
 
     def chosen() -> list[int]:

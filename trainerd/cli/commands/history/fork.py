@@ -31,30 +31,23 @@ from trainerd.system.staging import require_free
 @click.option("--set", "said", multiple=True, metavar="KEY=VALUE", help="A key of the config, for the new run.")
 @click.option("--metric", shell_complete=completion.metrics, help="The metric of `best`. Default: the config's `best`.")
 @click.option("--line", type=options.Whole(min=1), help="An earlier line of the run, which STEP is of.")
-@options.config_option
-@options.logdir_option
+@options.of_one_run
 def command(
-    where: str,
-    folder: Path,
-    said: tuple[str, ...],
-    metric: str | None,
-    line: int | None,
-    config_path: Path | None,
-    logdir: Path | None,
+    where: str, folder: Path, said: tuple[str, ...], metric: str | None, line: int | None, run: options.RunOptions
 ) -> None:
     """Make NEWDIR a run directory that begins at a checkpoint. The run that it is of is not touched, and may train.
 
     With --set, a config for it is written beside the config, with the name of NEWDIR.
     """
-    rundir, folder = options.run_to_change(config_path, logdir), folder.absolute()
+    rundir, folder = options.run_to_change(run), folder.absolute()
     changes = edit.read_changes(said)
     target = RollbackTarget(choose(rundir, where, metric, line), line)
     require_free(folder)
     if not changes:
         fork(rundir, target, folder, changes)
-        say(f"forked {target}. {_how_to_train(rundir, config_path, logdir, folder)} trains it.")
+        say(f"forked {target}. {_how_to_train(rundir, run, folder)} trains it.")
         return
-    path, text = _config_of(folder, changes, config_path)
+    path, text = _config_of(folder, changes, run.config_path)
     with _written_first(path, text):
         fork(rundir, target, folder, changes)
     say(f"forked {target}. `{options.command_line('run', _short(path))}` trains it.")
@@ -76,13 +69,13 @@ def _written_first(path: Path, text: str) -> Iterator[None]:
         raise
 
 
-def _how_to_train(rundir: RunDirectory, config_path: Path | None, logdir: Path | None, folder: Path) -> str:
+def _how_to_train(rundir: RunDirectory, run: options.RunOptions, folder: Path) -> str:
     """Return the command or program that trains a fork: that of the original run, with the new folder."""
     job = job_of(rundir)
     if job and is_program(job):
-        return f"{how_to_start(rundir, config_path, logdir)}, with the run directory {folder},"
-    config, _ = options.config_and_logdir(rundir, job, config_path, logdir)
-    return f"`{options.command_line('run', config, folder)}`"
+        return f"{how_to_start(rundir, run)}, with the run directory {folder},"
+    start = options.options_of_start(rundir, job, run)
+    return f"`{options.command_line('run', start.config_path, folder)}`"
 
 
 def _config_of(folder: Path, changes: dict[str, str], config_path: Path | None) -> tuple[Path, str]:

@@ -33,20 +33,10 @@ _WIDTH, _HEIGHT = 100, 30  # characters, where there is no terminal
 @click.option("--log", is_flag=True, help="On a logarithmic scale.")
 @click.option("--image", type=options.GivenPath(path_type=Path, dir_okay=False), help="Write a .png or .svg.")
 @click.option("--json", "as_json", is_flag=True, help="Print the points and what happened, on one line.")
-@options.config_option
-@options.logdir_option
-@options.run_argument
-def command(
-    tag: str,
-    smooth: float,
-    log: bool,
-    image: Path | None,
-    as_json: bool,
-    config_path: Path | None,
-    logdir: Path | None,
-) -> None:
+@options.of_one_argument
+def command(tag: str, smooth: float, log: bool, image: Path | None, as_json: bool, run: options.RunOptions) -> None:
     """Draw the smoothed loss over the steps, with checkpoints, minima, evaluations, pauses, crashes and rollbacks."""
-    rundir = options.find_rundir(config_path, logdir)
+    rundir = options.find_rundir(run)
     story = story_of(rundir, tag, smooth)
     if as_json:
         say(json.dumps(_as_json(story)))

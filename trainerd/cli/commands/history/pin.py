@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import click
 
@@ -20,11 +19,10 @@ from trainerd.system.regular_files import open_to_append
 
 @click.command("pin")
 @click.argument("step", type=options.Whole(min=0), shell_complete=completion.steps)
-@options.config_option
-@options.logdir_option
-def command(step: int, config_path: Path | None, logdir: Path | None) -> None:
+@options.of_one_run
+def command(step: int, run: options.RunOptions) -> None:
     """Keep the checkpoint of STEP, whatever retention says. The same as `touch LOGDIR/model.ckpt-STEP.pin`."""
-    rundir = options.run_to_change(config_path, logdir)
+    rundir = options.run_to_change(run)
     require_checkpoint(rundir, step)
     pin = rundir.pin(step)
     with storage(f"write {pin}"):

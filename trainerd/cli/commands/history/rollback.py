@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from pathlib import Path
 
 import click
 
@@ -32,16 +31,15 @@ from trainerd.rundir.state import Phase, read_state
     help="The metric of `best` and `minimum`, such as val_accuracy. Default: the config's `best`.",
 )
 @click.option("--line", type=options.Whole(min=1), help="An earlier line of the run, which STEP is of.")
-@options.config_option
-@options.logdir_option
-def command(where: str, metric: str | None, line: int | None, config_path: Path | None, logdir: Path | None) -> None:
+@options.of_one_run
+def command(where: str, metric: str | None, line: int | None, run: options.RunOptions) -> None:
     """Go back to the checkpoint of a step: a run that trains continues there, another one resumes there.
 
     Nothing is deleted: what lay ahead is an earlier line of the run from then on.
     """
-    rundir = options.run_to_change(config_path, logdir)
+    rundir = options.run_to_change(run)
     asked = options.asked_rundir(rundir)
-    start = how_to_start(asked, config_path, logdir)
+    start = how_to_start(asked, run)
     holder = read_holder(asked)
     finished = None
     if holder is None and rollback.is_under_way(asked) and _is_ours(asked):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from trainerd.cli import completion, options
@@ -15,11 +13,10 @@ from trainerd.system.durable_files import storage
 
 @click.command("unpin")
 @click.argument("step", type=options.Whole(min=0), shell_complete=completion.steps)
-@options.config_option
-@options.logdir_option
-def command(step: int, config_path: Path | None, logdir: Path | None) -> None:
+@options.of_one_run
+def command(step: int, run: options.RunOptions) -> None:
     """Let retention decide about the checkpoint of STEP again. It is not deleted before the next save."""
-    rundir = options.run_to_change(config_path, logdir)
+    rundir = options.run_to_change(run)
     if step not in rundir.pinned():
         pinned = ", ".join(map(str, sorted(rundir.pinned()))) or "none"
         raise UsageError(f"step {step} is not pinned in {rundir.path}. Pinned: {pinned}.")

@@ -71,13 +71,6 @@ def _check(config_path: Path | None) -> bool:
     with written_files.removed():
         session = open_job.open_session(config, trial_steps=EPOCH_STEPS)
         say(f"job: {config.entry}: builds and traces")
-        for line in rehearse(
-            session,
-            config.parsed_target(),
-            config.parsed_best(),
-            refuse=config.deterministic,
-            stops_on_nan=config.stop_on_nan,
-            trouble=config.trouble,
-        ):
+        for line in rehearse(session, config):
             say(line)
     return bool(RunDirectory(config.rundir).steps())

@@ -23,9 +23,7 @@ from trainerd.text import counted
 
 
 @click.command("doctor")
-@options.config_option
-@options.logdir_option
-@options.run_argument
+@options.of_one_argument
 @click.option(
     "--python",
     metavar="VENV",
@@ -33,16 +31,17 @@ from trainerd.text import counted
     help="Rehearse an upgrade: train 20 steps from a copy of the newest checkpoint in this virtual environment.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, on one line.")
-def command(config_path: Path | None, logdir: Path | None, python: Path | None, as_json: bool) -> None:
+def command(run: options.RunOptions, python: Path | None, as_json: bool) -> None:
     """Diagnose a run: disk, file system, permissions, clock, unit, memory, versions, GPU.
 
     The run directory is not touched, and TensorFlow is not imported.
     """
-    config = options.config_of_run(config_path, logdir)
-    rundir = options.find_rundir(config_path, config.rundir)
+    config = options.config_of_run(run)
+    rundir = options.find_rundir(options.RunOptions(logdir=config.rundir))
     facts = known.gather(config, rundir, service_of(config.path) if config.path is not None else None)
     if facts.service is None and facts.pid is not None:
         facts = replace(facts, service=systemd.service_of(facts.pid))
+    facts = replace(facts, properties=systemd.show(facts.service))
     findings = in_order([*_rehearsed(facts, python), *examine(facts)])
     if as_json:
         say(json.dumps([finding.to_json() for finding in findings]))
@@ -65,7 +64,7 @@ def _rehearsed(facts: Facts, python: Path | None) -> Iterator[Finding]:
 
     with tempfile.TemporaryDirectory(prefix="trainerd-doctor-") as scratch:
         other = Python.find(python, Path(scratch))
-    yield from rehearse(facts, other)
+    yield from (replace(each, subject="rehearsal") for each in rehearse(facts, other))
 
 
 def table(findings: Sequence[Finding]) -> str:

@@ -26,15 +26,9 @@ _ARCHIVES = {"tar.gz": ".tar.gz", "zip": ".zip"}
     help="May be repeated. Default: a SavedModel, and a .keras file of a Keras model.",
 )
 @click.option("--archive", type=click.Choice([*_ARCHIVES]), help="Write OUT.tar.gz or OUT.zip, and no folder.")
-@options.config_option
-@options.logdir_option
+@options.of_one_run
 def command(
-    words: tuple[str, ...],
-    metric: str | None,
-    formats: tuple[str, ...],
-    archive: str | None,
-    config_path: Path | None,
-    logdir: Path | None,
+    words: tuple[str, ...], metric: str | None, formats: tuple[str, ...], archive: str | None, run: options.RunOptions
 ) -> None:
     """Write the model of a checkpoint, its metrics, and the checksums of all files into the new folder OUT.
 
@@ -45,8 +39,8 @@ def command(
     folder = Path(out).absolute()
     target = folder.with_name(folder.name + _ARCHIVES[archive]) if archive else folder
     require_free(target)
-    config = options.config_of_run(config_path, logdir)
-    rundir = options.find_rundir(config_path, logdir)
+    config = options.config_of_run(run)
+    rundir = options.find_rundir(run)
     as_owner.require_owner(rundir)
     found = chosen.checkpoint(rundir, where, metric)
     os.chdir(config.folder)

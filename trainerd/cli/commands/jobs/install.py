@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 
 from trainerd.cli import slurm_script
-from trainerd.cli.install_files import daemon_reload, install_watcher, systemctl, write_file
+from trainerd.cli.install_files import make_users, systemctl, write_files
 from trainerd.cli.install_plan import Plan, make_plan
 from trainerd.cli.options import GivenPath, command_line, load_config
 from trainerd.cli.say import say
-from trainerd.cli.watch_plan import File, make_watch_plan
+from trainerd.cli.watch_plan import make_watch_plan
 from trainerd.errors import UsageError
 from trainerd.system import machine
 
@@ -55,18 +55,18 @@ def command(
             f"writing to {machine.MACHINE.units} needs root. Type `sudo {command_line('install --system')}`, or "
             f"install it for yourself alone: `{command_line('install --user')}`."
         )
-    if is_watcher:
-        if name is not None or config_path is not None:
-            raise UsageError("--watch takes no --name and no --config: the watcher has a config of its own.")
-        install_watcher(make_watch_plan(user), dry_run=dry_run)
-        return
-    plan = make_plan(user, name, config_path)
+    if is_watcher and (name is not None or config_path is not None):
+        raise UsageError("--watch takes no --name and no --config: the watcher has a config of its own.")
+    plan = make_watch_plan(user) if is_watcher else make_plan(user, name, config_path)
     if dry_run:
-        say(f"# {plan.path}\n{plan.text}", nl=False)
+        say("\n".join(f"# {file.path}\n{file.text}" for file in plan.files), nl=False)
         return
-    _write(plan)
-    for line in next_steps(plan):
-        say(line)
+    write_files(plan)
+    if is_watcher and not user:
+        make_users()
+    steps = _watch_steps(plan) if is_watcher else _train_steps(plan)
+    width = max(len(typed) for typed, _ in steps)
+    say("\n".join(["", "Next:", *(f"  {typed:<{width}}  {what}" for typed, what in steps)]))
 
 
 def _install_slurm(config_path: Path | None, dry_run: bool) -> None:
@@ -81,22 +81,35 @@ def _install_slurm(config_path: Path | None, dry_run: bool) -> None:
     say(f"Next:  sbatch --nodes=2 --ntasks-per-node=1 {shlex.quote(str(path))}")
 
 
-def _write(plan: Plan) -> None:
-    if write_file(File(plan.path, plan.text)):
-        daemon_reload(user=plan.user)
-
-
-def next_steps(plan: Plan) -> list[str]:
-    """Return the lines that list the commands to type next."""
-    control = " ".join(systemctl(plan.user))
-    journal = "journalctl --user-unit" if plan.user else "journalctl -u"
+def _train_steps(plan: Plan) -> list[tuple[str, str]]:
+    """Return the commands to type next, and what each does."""
+    control, journal = _commands(plan.user)
     steps = [
         (f"{control} enable --now {plan.service}", "train, now and after every boot"),
         (f"{journal} {plan.service} -f", "what it is doing"),
-        (command_line("status", plan.config_path), "step, loss, rate, last checkpoint"),
+        (command_line("status", plan.config), "step, loss, rate, last checkpoint"),
         (f"{control} stop {plan.service}", "save and stop"),
     ]
     if plan.user:
         steps.insert(1, ("loginctl enable-linger", "let it train while you are logged out"))
-    width = max(len(typed) for typed, _ in steps)
-    return ["", "Next:", *(f"  {typed:<{width}}  {what}" for typed, what in steps)]
+    return steps
+
+
+def _watch_steps(plan: Plan) -> list[tuple[str, str]]:
+    """Return the same for the watcher."""
+    control, journal = _commands(plan.user)
+    steps = [
+        (f"edit {plan.config}", "whom to notify, and of what"),
+        (command_line("watch --test", plan.config), "try that"),
+        (f"{control} enable --now {plan.service}", "watch, now and after every boot"),
+        (f"{journal} {plan.service} -f", "its log"),
+    ]
+    if plan.user:
+        steps.append(("loginctl enable-linger", "let it watch while you are logged out"))
+    else:
+        steps.append((f"{control} restart 'trainerd*'", "once, for the page's buttons: runs save, and continue"))
+    return steps
+
+
+def _commands(user: bool) -> tuple[str, str]:
+    return " ".join(systemctl(user)), "journalctl --user-unit" if user else "journalctl -u"

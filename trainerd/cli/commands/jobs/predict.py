@@ -22,18 +22,15 @@ from trainerd.daemon import tensorflow_import
     required=True,
     help="The file, with a header.",
 )
-@options.config_option
-@options.logdir_option
-def command(
-    words: tuple[str, ...], metric: str | None, output: Path, config_path: Path | None, logdir: Path | None
-) -> None:
+@options.of_one_run
+def command(words: tuple[str, ...], metric: str | None, output: Path, run: options.RunOptions) -> None:
     """Write the job's predictions, such as a submission: one row for each example, with its id. Default: the newest
     checkpoint.
     """
     where, _ = chosen.words_of((*words, ""), "STEP")
     output = output.absolute()
-    config = options.config_of_run(config_path, logdir)
-    rundir = options.find_rundir(config_path, logdir)
+    config = options.config_of_run(run)
+    rundir = options.find_rundir(run)
     as_owner.require_owner(rundir)
     found = chosen.checkpoint(rundir, where, metric)
     os.chdir(config.folder)

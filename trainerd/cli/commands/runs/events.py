@@ -7,7 +7,6 @@ import re
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
@@ -37,9 +36,7 @@ class _Span(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
 
 
 @click.command("events")
-@options.config_option
-@options.logdir_option
-@options.run_argument
+@options.of_one_argument
 @click.option(
     "--kind", "kinds", type=click.Choice([*map(str, EventKind)]), multiple=True, help="Of this kind; repeatable."
 )
@@ -49,15 +46,10 @@ class _Span(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, on one line.")
 def command(
-    config_path: Path | None,
-    logdir: Path | None,
-    kinds: tuple[str, ...],
-    since: float | None,
-    count: int | None,
-    as_json: bool,
+    run: options.RunOptions, kinds: tuple[str, ...], since: float | None, count: int | None, as_json: bool
 ) -> None:
     """Show what happened to a run, the newest last: starts, pauses, failures, kills, saves that failed, rollbacks."""
-    rundir = options.find_rundir(config_path, logdir)
+    rundir = options.find_rundir(run)
     begin = 0.0 if since is None else time.time() - since
     found = [event for event in run_events.read(rundir) if event.at >= begin and (not kinds or event.kind in kinds)]
     shown = found[-(count or (len(found) if as_json else _SHOWN)) :]

@@ -21,14 +21,12 @@ _LINE_BYTES = 4096  # of the end of the log that are looked at, for each line th
 
 
 @click.command("logs")
-@options.config_option
-@options.logdir_option
-@options.run_argument
+@options.of_one_argument
 @click.option("-f", "--follow", is_flag=True, help="Show new lines as they are written, until Ctrl-C.")
 @click.option("-n", "--lines", type=options.Whole(min=0), default=50, show_default=True, help="How many lines.")
-def command(config_path: Path | None, logdir: Path | None, follow: bool, lines: int) -> None:
+def command(run: options.RunOptions, follow: bool, lines: int) -> None:
     """Show the end of the run's log. Under systemd `journalctl -u trainerd` has the same lines, with fields."""
-    path = options.asked_rundir(options.find_rundir(config_path, logdir)).log
+    path = options.asked_rundir(options.find_rundir(run)).log
     if not os.path.lexists(path):
         raise NotRunningError(f"there is no log at {path}. A program of your own writes its log elsewhere.")
     with _open(path) as file:

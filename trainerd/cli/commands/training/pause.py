@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from trainerd.cli import options, requests
@@ -22,16 +20,14 @@ class _FailedWhilePausing(TrainerdError):
 
 
 @click.command("pause")
-@options.config_option
-@options.logdir_option
-@options.run_argument
+@options.of_one_argument
 @click.option("--wait", is_flag=True, help="Return when the process has ended.")
-def command(config_path: Path | None, logdir: Path | None, wait: bool) -> None:
+def command(run: options.RunOptions, wait: bool) -> None:
     """Write a checkpoint at the next step and stop. The same as `touch LOGDIR/pause`."""
-    rundir = options.asked_rundir(options.run_to_change(config_path, logdir))
+    rundir = options.asked_rundir(options.run_to_change(run))
     holder = read_holder(rundir)
     if holder is None:
-        if logdir is not None:
+        if run.logdir is not None:
             require_run(rundir)
         say(f"nothing trains in {rundir.path}: there is nothing to pause")
         return

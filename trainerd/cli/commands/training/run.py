@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
@@ -34,15 +33,7 @@ def command(run: RunOptions, rank: int | None) -> None:
             stack.close()  # the display
             if check_journal_stream():
                 return  # Nobody types what is next into a journal.
-            where = Path(process.state.logdir)  # it may have been moved
-            for line in summary(
-                outcome,
-                process.state,
-                written,
-                run.config_path,
-                run.logdir if where == config.rundir else where,
-                is_of_several=config.is_of_several,
-            ):
+            for line in summary(outcome, process.state, written, run, is_of_several=config.is_of_several):
                 say(line)
 
         options_of_terminal: dict[str, Any] = {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from trainerd.cli import options, requests
@@ -15,15 +13,13 @@ from trainerd.rundir.lock import read_holder
 
 
 @click.command("save")
-@options.config_option
-@options.logdir_option
-@options.run_argument
+@options.of_one_argument
 @click.option("--wait", is_flag=True, help="Return when the checkpoint is on disk.")
-def command(config_path: Path | None, logdir: Path | None, wait: bool) -> None:
+def command(run: options.RunOptions, wait: bool) -> None:
     """Write a checkpoint at the next step and continue training. The same as `touch LOGDIR/save`."""
-    rundir = options.asked_rundir(options.run_to_change(config_path, logdir))
+    rundir = options.asked_rundir(options.run_to_change(run))
     if (holder := read_holder(rundir)) is None:
-        start = how_to_start(rundir, config_path, logdir)
+        start = how_to_start(rundir, run)
         raise NotRunningError(f"nothing trains in {rundir.path}. {start} starts it.")
     if not wait:
         request_files.append(rundir.save, "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from pathlib import Path
 
 import click
 
@@ -18,17 +17,16 @@ from trainerd.rundir.set_requests import SetRequest
 
 @click.command("set")
 @click.argument("said", metavar="NAME=NUMBER...", nargs=-1, required=True)
-@options.config_option
-@options.logdir_option
-def command(said: tuple[str, ...], config_path: Path | None, logdir: Path | None) -> None:
+@options.of_one_run
+def command(said: tuple[str, ...], run: options.RunOptions) -> None:
     """Set numbers such as learning_rate=1e-4 at the next boundary, and make a checkpoint of that.
 
     They are kept over a pause. The lineage of each later checkpoint has them.
     """
-    rundir = options.asked_rundir(options.run_to_change(config_path, logdir))
+    rundir = options.asked_rundir(options.run_to_change(run))
     values = set_requests.parse(" ".join(said))
     if (holder := read_holder(rundir)) is None:
-        start = how_to_start(rundir, config_path, logdir)
+        start = how_to_start(rundir, run)
         raise NotRunningError(f"nothing trains in {rundir.path}. {start} starts it; then type this again.")
     request = SetRequest(values, uuid.uuid4().hex)
     answer = requests.ask(

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 import click
 
@@ -29,19 +29,17 @@ _ROOM = 1 << 16  # bytes: with less than that state.json itself may not be writt
 
 
 @click.command("status")
-@options.config_option
-@options.logdir_option
-@options.run_argument
+@options.of_one_argument
 @click.option("-w", "--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print state.json's fields, and `running`.")
-def command(config_path: Path | None, logdir: Path | None, watch: bool, as_json: bool) -> None:
+def command(run: options.RunOptions, watch: bool, as_json: bool) -> None:
     """Show how a run is doing: phase, step, metrics, rate, last checkpoint, memory.
 
     Quick: it reads one file, and imports no TensorFlow.
     """
-    rundir = options.asked_rundir(options.find_rundir(config_path, logdir))
+    rundir = options.asked_rundir(options.find_rundir(run))
     while True:
-        state, running = look(rundir, lambda: how_to_start(rundir, config_path, logdir, "run"))
+        state, running = look(rundir, lambda: how_to_start(rundir, run, "run"))
         if watch and not as_json:
             click.clear()
         if as_json:
@@ -77,17 +75,8 @@ def look(rundir: RunDirectory, how_to_start: Callable[[], str]) -> tuple[State, 
             raise NotRunningError(f"nothing has been trained in {rundir.path} yet. {how_to_start()} starts it.")
         # state.json is gone or damaged: what the manifests say is all there is to say.
         phase = Phase.FINISHED if saved.reason == FINISH else Phase.PAUSED
-        metrics, last = dict(saved.metrics), catalogue.as_last(rundir, saved)
-        warnings = [DAMAGED] if is_damaged else []
-        state = State(
-            phase,
-            warnings=warnings,
-            step=saved.step,
-            metrics=metrics,
-            last_checkpoint=last,
-            logdir=str(rundir.path),
-            at=saved.at,
-        )
+        state = State(warnings=[DAMAGED] if is_damaged else [], logdir=str(rundir.path), at=saved.at)
+        state = state.at_checkpoint(catalogue.as_last(rundir, saved), saved.metrics, phase)
         return _with_rollback(state, rundir), False
     state = _here(state or State(), rundir)
     return (_with_full_disk(state, rundir) if running else _with_rollback(state, rundir)), running

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import socket
 import sys
-from pathlib import Path
 from types import ModuleType
 
 import click
@@ -21,17 +20,16 @@ _WITHOUT_TENSORFLOW = "tensorboard.compat.notf"
 
 
 @click.command("tensorboard", context_settings={"ignore_unknown_options": True})
-@options.config_option
-@options.logdir_option
+@options.of_one_run
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to serve at.")
 @click.option("--port", default=6006, show_default=True, type=options.Whole(0, 65535), help="The port; 0: any.")
 @click.argument("more", nargs=-1, type=click.UNPROCESSED)
-def command(config_path: Path | None, logdir: Path | None, host: str, port: int, more: tuple[str, ...]) -> None:
+def command(run: options.RunOptions, host: str, port: int, more: tuple[str, ...]) -> None:
     """Serve a run directory in TensorBoard, on this machine only unless --host says otherwise.
 
     A folder of several run directories shows them side by side. What else is given goes to TensorBoard as it is.
     """
-    path = options.find_rundir(config_path, logdir).path
+    path = options.find_rundir(run).path
     as_owner.require_roots_alone(path, "has TensorBoard read its files")
     require_free(host, port)
     if not path.is_dir():
