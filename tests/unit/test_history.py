@@ -75,6 +75,7 @@ def test_the_best_are_those_that_retention_keeps(rundir: RunDirectory) -> None:
 
 def test_the_cause_is_named_if_there_is_no_best(cli: Cli, rundir: RunDirectory) -> None:
     command = ["export", "best", "out", "--logdir", str(rundir.path)]
+    rundir.create()
     assert "no checkpoints" in cli(*command)[1]
     add(rundir, 10, accuracy=1.0)
     assert "the config names no `best`" in cli(*command)[1]

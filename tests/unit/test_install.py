@@ -302,7 +302,7 @@ def test_a_missing_config(machine: Machine) -> None:
     refused(ConfigError, "init", str(machine.configs), f'logdir = "{machine.state}/trainerd"')
     refused(ConfigError, "rename its trainerd.toml to a.toml", f'logdir = "{machine.state}/trainerd-a"', name="a")
     (machine.configs / "trainerd.toml").write_text('entry = "a:b"')
-    assert "init" not in refused(ConfigError, "trainerd.toml to a.toml and change what it trains", name="a")
+    assert "init" not in refused(ConfigError, "/a.toml and change what it trains", name="a")
 
 
 def test_a_wrong_config(machine: Machine) -> None:

@@ -144,7 +144,7 @@ LATE = TraceDifference(30, "loss", 1.0, 2.0)
         (OF_END, None, False, "The first difference is at step 40, the end: the variable w differs"),
         (OF_BATCH, None, False, "before either is interrupted, which was at step 20.*other batches.*Range > Batch"),
         (OF_STEP, OF_STEP, False, "without a stop are not the same.*another result for the same batch"),
-        (LATE, OF_END, False, "are the same, and the variable w is not"),
+        (LATE, OF_END, False, "are the same, but the variable w differs"),
         (LATE, LATE, True, "builds something else at each start.*PYTHONHASHSEED"),
     ],
 )
