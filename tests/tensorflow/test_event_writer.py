@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.fake import FakeSession
 from tests.tensorflow.boards import LOADERS, Points, serving
 from tests.tensorflow.chromium import poll
 from trainerd.errors import StorageError
 from trainerd.events.event_file import EventFile
 from trainerd.events.writer import PATIENCE_SECS, EventWriter
 from trainerd.history.curves import read_curve, read_events
-from trainerd.loop.fake import FakeSession
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system.threads import Background
 

@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
-from trainerd.loop.fake import FakeSession
+from tests.fake import FakeSession
 from trainerd.proof.plan import Interruption, InterruptionKind
 from trainerd.proof.trace import EVALUATION, INTERRUPTED, Trace, read, steps_marked
 from trainerd.proof.traced.session import TracedSession

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.fake import FakeSession, FakeSnapshot
 from trainerd import open_job
 from trainerd.checkpoints import manifest
 from trainerd.checkpoints.manifest import About
@@ -20,7 +21,6 @@ from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import parse as configs
 from trainerd.errors import ReleaseError, StorageError
 from trainerd.loop.contract import Exportable
-from trainerd.loop.fake import FakeSession, FakeSnapshot
 from trainerd.release.alone import fitted, made
 from trainerd.release.archive import archive
 from trainerd.release.export import Release, release

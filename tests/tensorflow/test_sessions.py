@@ -15,11 +15,11 @@ import pytest
 import tensorflow as tf
 
 import trainerd
+from tests.fake import FakeSession
 from trainerd.checkpoints.snapshot import UnsoundError
 from trainerd.config.schema import CheckpointConfig, Config
 from trainerd.errors import ConfigError, DataError, EntryError, JobError
 from trainerd.loop.contract import Session
-from trainerd.loop.fake import FakeSession
 from trainerd.loop.flag import Flag, Request
 from trainerd.proof.check import rehearse
 from trainerd.sessions.input import iterators

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fake import FakeSession, FakeSnapshot
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import saved
 from tests.torture.conftest import Tell, amount
@@ -23,7 +24,6 @@ from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.cli import main
 from trainerd.errors import DataError, StorageError
-from trainerd.loop.fake import FakeSession, FakeSnapshot
 from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import read_state

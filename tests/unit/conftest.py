@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.fake import FakeSession
 from trainerd.cli import main
-from trainerd.loop.fake import FakeSession
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system.threads import Background
 

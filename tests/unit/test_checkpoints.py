@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fake import FakeSnapshot
 from trainerd.checkpoints import catalogue, checkpoint_state, latest, manifest
 from trainerd.checkpoints.checkpoint_state import StateFile
 from trainerd.checkpoints.manifest import About, DamagedError, FileRecord, Manifest
@@ -16,7 +17,6 @@ from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.snapshot import UnsoundError
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import ConfigError, DataError, StorageError
-from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir.paths import RunDirectory
 
 

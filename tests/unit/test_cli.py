@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 from rich.errors import MarkupError
 
+from tests.fake import FakeSession, FakeSnapshot
 from tests.unit.conftest import Cli, FakeTime
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Policy
@@ -28,7 +29,6 @@ from trainerd.cli.options import RunOptions
 from trainerd.cli.summary import summary
 from trainerd.config.schema import Config
 from trainerd.errors import NotRunningError, every_class
-from trainerd.loop.fake import FakeSession, FakeSnapshot
 from trainerd.loop.outcome import Outcome
 from trainerd.rundir import lock
 from trainerd.rundir.lock import Holder

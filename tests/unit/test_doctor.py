@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fake import FakeSnapshot
 from tests.unit.conftest import Cli
 from tests.unit.test_planted import HOSTILE
 from trainerd.checkpoints.manifest import About
@@ -43,7 +44,6 @@ from trainerd.doctor.fsync import Device
 from trainerd.doctor.memory import Limit
 from trainerd.doctor.mounts import Mount, holding
 from trainerd.doctor.permissions import User
-from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir import lock, run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import EventKind

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fake import FakeSnapshot
 from tests.unit.conftest import Cli
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
@@ -21,7 +22,6 @@ from trainerd.doctor.finding import Finding, FindingKind
 from trainerd.doctor.upgrade import rehearsal
 from trainerd.doctor.upgrade.python import Python, TimedOutError, TrialDifference
 from trainerd.doctor.upgrade.rehearsal import furthest_metric, judge, rehearse
-from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir.paths import RunDirectory
 
 HERE = Python(Path(sys.executable))

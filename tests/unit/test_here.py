@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.fake import FakeSession
 from tests.unit.test_loop import FakeEvents, saved
 from trainerd.config import parse as configs
 from trainerd.config.schema import Config
 from trainerd.errors import DataError, JobError
-from trainerd.loop.fake import FakeSession
 from trainerd.loop.outcome import Outcome, Paused
 from trainerd.run.here import train_here
 from trainerd.rundir.paths import RunDirectory

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.fake import FakeSnapshot
 from tests.unit.conftest import Cli
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import InUseError, StorageError
-from trainerd.loop.fake import FakeSnapshot
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.ticker import Ticker
 from trainerd.rundir import lock
-from trainerd.rundir.location import LogdirWatcher
+from trainerd.rundir.claim import warn_if_removed
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.state import State, read_state
@@ -128,7 +128,7 @@ def test_a_process_whose_run_directory_was_emptied_is_found_again(rundir: RunDir
         for path in rundir.path.iterdir():
             path.unlink()
         assert lock.read_holder(rundir) is None
-        LogdirWatcher(rundir, Reporter(State(), [])).check()
+        warn_if_removed(rundir, Reporter(State(), []))
         holder = lock.read_holder(rundir)
         assert holder is not None and holder.pid == os.getpid() and lock.is_in_place(rundir)
         with rundir.lock.open() as another, pytest.raises(BlockingIOError):
@@ -163,16 +163,16 @@ def test_a_run_directory_that_is_removed_is_reported_at_once_and_may_be_made_aga
     states, store = list[State](), CheckpointStore(rundir)
     with lock.acquire(rundir) as held:
         held.name_holder(os.getpid())
-        place = LogdirWatcher(rundir, Reporter(State(), [states.append]))
+        reporter = Reporter(State(), [states.append])
         shutil.rmtree(rundir.path)
-        place.check()
+        warn_if_removed(rundir, reporter)
         assert "was removed while a process trains in it" in caplog.text and "removed" in states[-1].warnings[0]
         with pytest.raises(StorageError, match=r"was removed while.* Make that folder anew"):
             store.publish(FakeSnapshot(1, 1.0), About("request"))
         code, text = cli("status", "--logdir", str(rundir.path))
         assert code == 0 and f"pid {os.getpid()}" in text and "was removed while" in text
         rundir.create()
-        place.check()
+        warn_if_removed(rundir, reporter)
         assert states[-1].warnings == []
         holder = lock.read_holder(rundir)
         assert holder is not None and holder.pid == os.getpid(), "commands find it again"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.fake import FakeSession
 from tests.unit.conftest import FakeTime, ScriptedSession, WriterByHand
 from tests.unit.test_loop import Life, saved
 from trainerd.checkpoints import catalogue, manifest, retention
@@ -15,7 +16,6 @@ from trainerd.checkpoints.manifest import Minimum
 from trainerd.checkpoints.retention import Point, Policy
 from trainerd.history.choice import choose
 from trainerd.history.timeline import CheckpointMark, timeline
-from trainerd.loop.fake import FakeSession
 from trainerd.loop.flag import Request
 from trainerd.rundir.paths import RunDirectory
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fake import FakeSnapshot
 from trainerd.checkpoints.catalogue import newest
 from trainerd.checkpoints.manifest import FINISH, About
 from trainerd.checkpoints.store import CheckpointStore
@@ -18,7 +19,6 @@ from trainerd.config.fingerprint import EPOCHS, SOURCE, of_config
 from trainerd.config.schema import Config
 from trainerd.daemon.over import over_already
 from trainerd.job.source import is_unchanged, source_of
-from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State, read_state
 

@@ -15,7 +15,7 @@ from tests.unit.test_loop import Life, saved
 from trainerd.loop.flag import Request
 from trainerd.loop.ticker import Ticker
 from trainerd.rundir import lock, run_events
-from trainerd.rundir.location import LogdirWatcher
+from trainerd.rundir.claim import warn_if_removed
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import EventKind
 from trainerd.rundir.state import Phase, read_state
@@ -55,13 +55,12 @@ def test_a_passing_error_of_the_file_system_ends_no_run(
     ticker, state_file = Ticker(life.flag, rundir), StateWriter(rundir, timer=clock)
     with lock.acquire(rundir) as held, life.reporter.observed_by([state_file.observe]):
         held.name_holder(os.getpid())
-        place = LogdirWatcher(rundir, life.reporter)
 
         def on_step(step: int) -> None:
             clock.now += 100.0  # state.json is written at every boundary, and a failed save is tried again
             faults.code = code if 15 <= step < 35 else 0
             ticker.poll()
-            place.check()
+            warn_if_removed(rundir, life.reporter)
             if step in (20, 40):
                 if step == 40:
                     rundir.save.write_text("my-id\n")

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 import trainerd.cli
+from tests.fake import FakeSnapshot
 from tests.unit.conftest import Cli
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.cli import as_owner
 from trainerd.cli.app import COMMANDS
 from trainerd.errors import NotRunningError, StorageError
-from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.fake import FakeSession
 from trainerd.config import parse as configs
 from trainerd.config.schema import Config, TroubleConfig
 from trainerd.errors import JobError
 from trainerd.loop.contract import Steps
-from trainerd.loop.fake import FakeSession
 from trainerd.proof.check import rehearse
 from trainerd.proof.folders import mirrored
 from trainerd.proof.plan import InterruptionKind, Marks, plan

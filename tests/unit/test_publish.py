@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fake import FakeSnapshot
 from trainerd.checkpoints import catalogue, latest, manifest, saver_checkpoints
 from trainerd.checkpoints.checkpoint_state import StateFile
 from trainerd.checkpoints.disk_space import NoRoomError
@@ -21,7 +22,6 @@ from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import STAGES, CheckpointStore
 from trainerd.errors import StorageError
-from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir.paths import RunDirectory
 
 OPERATIONS = 18

@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fake import FakeSnapshot
 from trainerd.checkpoints import catalogue, latest, retention
 from trainerd.checkpoints.manifest import About, Minimum
 from trainerd.checkpoints.retention import Point, Policy
@@ -18,7 +19,6 @@ from trainerd.config.metric_goals import Best
 from trainerd.history import lines, rollback
 from trainerd.history.rollback import RollbackRequest, RollbackTarget
 from trainerd.history.timeline import timeline
-from trainerd.loop.fake import FakeSnapshot
 from trainerd.loop.minima.valleys import Valleys, Verdict
 from trainerd.rundir.paths import RunDirectory
 

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fake import FakeSnapshot
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.cli import options
@@ -20,7 +21,6 @@ from trainerd.cli.app import COMMANDS, cli
 from trainerd.cli.commands.runs.list import table
 from trainerd.cli.options import RunOptions
 from trainerd.errors import NotRunningError, UsageError
-from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir import registry, runs
 from trainerd.rundir.claim import claimed
 from trainerd.rundir.paths import RunDirectory

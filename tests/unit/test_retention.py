@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.fake import FakeSnapshot
 from trainerd.checkpoints import checkpoint_state, latest, manifest, retention
 from trainerd.checkpoints.checkpoint_state import StateFile
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Point, Policy
 from trainerd.checkpoints.store import BATCH, CheckpointStore
 from trainerd.config.metric_goals import Best
-from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir.paths import RunDirectory
 
 HOUR = 3600.0

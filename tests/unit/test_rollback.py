@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fake import FakeSnapshot
 from tests.unit.conftest import Cli
 from tests.unit.test_loop import Life, saved
 from trainerd.checkpoints import catalogue, latest, manifest
@@ -25,7 +26,6 @@ from trainerd.history import lines, rollback
 from trainerd.history.lines import Line
 from trainerd.history.rollback import RollbackRequest, RollbackTarget
 from trainerd.history.timeline import CheckpointMark, timeline
-from trainerd.loop.fake import FakeSnapshot
 from trainerd.loop.flag import Request
 from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory

@@ -6,12 +6,12 @@ import math
 
 import pytest
 
+from tests.fake import FakeSession
 from tests.unit.conftest import FakeTime, WriterByHand
 from tests.unit.test_loop import FakeEvents
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import StorageError
 from trainerd.loop.checkpointer import Checkpointer
-from trainerd.loop.fake import FakeSession
 from trainerd.loop.flag import Flag
 from trainerd.loop.recorder import Recorder
 from trainerd.rundir.paths import RunDirectory

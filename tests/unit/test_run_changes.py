@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.fake import FakeSession, FakeSnapshot
 from tests.unit.conftest import Cli, ScriptedSession
 from tests.unit.test_loop import Life, saved
 from trainerd.checkpoints import manifest
@@ -21,7 +22,6 @@ from trainerd.config.schema import TroubleConfig
 from trainerd.errors import ConfigError, JobError, UsageError
 from trainerd.loop.changes.trouble import bad_turn
 from trainerd.loop.contract import Steps
-from trainerd.loop.fake import FakeSession, FakeSnapshot
 from trainerd.loop.flag import Request
 from trainerd.loop.minima.valleys import Valleys
 from trainerd.rundir import set_requests

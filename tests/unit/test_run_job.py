@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fake import FakeSnapshot
 from tests.unit.conftest import Cli
 from trainerd.checkpoints.catalogue import newest
 from trainerd.checkpoints.manifest import About
@@ -14,7 +15,6 @@ from trainerd.errors import DataError
 from trainerd.history.fork import fork
 from trainerd.history.rollback import RollbackTarget
 from trainerd.history.run_job import job_of, require_own_job
-from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir import registry
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.fake import FakeSnapshot
 from tests.unit.conftest import FakeTime
 from trainerd.checkpoints import evaluations, manifest
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import StorageError
-from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir import run_events, shared_files
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import EventKind

@@ -44,7 +44,8 @@ def test_files_raise_the_flag(odd_rundir: RunDirectory, clock: FakeTime) -> None
 
 def test_the_thread_survives_an_error_and_stops(rundir: RunDirectory) -> None:
     flag = Flag()
-    with Ticker(flag, rundir) as ticker:
+    ticker = Ticker(flag, rundir)
+    with ticker.running():
         ticker.set_due(0.0)
         while not flag.is_raised:
             pass

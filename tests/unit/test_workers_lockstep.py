@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.fake import FakeSession
 from tests.unit.test_workers_gathering import SECS, Call
 from tests.waiting import wait_for
 from trainerd.errors import ConfigError, JobError, PeerFailedError, PeerLostError, TrainerdError
 from trainerd.loop.contract import Steps
-from trainerd.loop.fake import FakeSession
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.outcome import Outcome
 from trainerd.rundir.reporter import Reporter
