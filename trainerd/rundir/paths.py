@@ -19,6 +19,16 @@ WORKERS = "workers"  # the folder of those that are not the chief
 _STEP = "(?:0|[1-9][0-9]*)"  # as a file's name has it: one name for a step
 
 
+class _Entry:
+    """The path of an entry of a run directory, as an attribute of it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, rundir: RunDirectory, kind: type[RunDirectory]) -> Path:
+        return rundir.path / self._name
+
+
 @dataclass(frozen=True)
 class RunDirectory:
     """All that one run leaves on disk, under one folder (`logdir`).
@@ -85,70 +95,32 @@ class RunDirectory:
             return [each for each in found if safe_paths.is_folder(each.path)]  # a link may lead to another run
         return []
 
-    @property
-    def gathering(self) -> Path:
-        """The file that the chief writes while the workers gather; workers that share the folder read it."""
-        return self.path / ".gathering"
-
-    @property
-    def lock(self) -> Path:
-        """The file whose flock says that a process trains here; it names that process."""
-        return self.path / "lock"
-
-    @property
-    def state(self) -> Path:
-        """The state of the run, for `trainerd status`."""
-        return self.path / "state.json"
-
-    @property
-    def pause(self) -> Path:
-        """The file to touch for a pause: the run saves and exits at the next boundary."""
-        return self.path / "pause"
-
-    @property
-    def save(self) -> Path:
-        """The file to touch for a save: the run saves at the next boundary and continues."""
-        return self.path / "save"
-
-    @property
-    def requests(self) -> Path:
-        """A folder into which a group may put `pause` and `save`; see `request_files.open_to_group`."""
-        return self.path / "requests"
-
-    @property
-    def set_request(self) -> Path:
-        """The file that names numbers, such as the learning rate, that the job is to take at the next boundary."""
-        return self.path / "set"
-
-    @property
-    def rollback(self) -> Path:
-        """The file with the step to which the run goes back, at the next boundary or at the next start."""
-        return self.path / "rollback"
-
-    @property
-    def rollback_moves(self) -> Path:
-        """The file that lists what a rollback under way moves."""
-        return self.path / ".rollback.json"
-
-    @property
-    def rollback_returns(self) -> Path:
-        """The same file when what lies ahead is moved, and checkpoints of the target's line are to return."""
-        return self.path / ".rollback-returns.json"
-
-    @property
-    def accept_changes(self) -> Path:
-        """The file to touch before a start to resume although the dataset is not the one whose position was saved."""
-        return self.path / "accept-changes"
-
-    @property
-    def accept_job(self) -> Path:
-        """The file to touch before a start to resume although the newest checkpoint is of another job."""
-        return self.path / "accept-job"
-
-    @property
-    def log(self) -> Path:
-        """The log of all that trained here, whatever started it."""
-        return self.path / "trainerd.log"
+    # The file that the chief writes while the workers gather; workers that share the folder read it.
+    gathering = _Entry(".gathering")
+    # The file whose flock says that a process trains here; it names that process.
+    lock = _Entry("lock")
+    # The state of the run, for `trainerd status`.
+    state = _Entry("state.json")
+    # The file to touch for a pause: the run saves and exits at the next boundary.
+    pause = _Entry("pause")
+    # The file to touch for a save: the run saves at the next boundary and continues.
+    save = _Entry("save")
+    # A folder into which a group may put `pause` and `save`; see `request_files.open_to_group`.
+    requests = _Entry("requests")
+    # The file that names numbers, such as the learning rate, that the job is to take at the next boundary.
+    set_request = _Entry("set")
+    # The file with the step to which the run goes back, at the next boundary or at the next start.
+    rollback = _Entry("rollback")
+    # The file that lists what a rollback under way moves.
+    rollback_moves = _Entry(".rollback.json")
+    # The same file when what lies ahead is moved, and checkpoints of the target's line are to return.
+    rollback_returns = _Entry(".rollback-returns.json")
+    # The file to touch before a start to resume although the dataset is not the one whose position was saved.
+    accept_changes = _Entry("accept-changes")
+    # The file to touch before a start to resume although the newest checkpoint is of another job.
+    accept_job = _Entry("accept-job")
+    # The log of all that trained here, whatever started it.
+    log = _Entry("trainerd.log")
 
     @property
     def events(self) -> Path:
@@ -163,35 +135,18 @@ class RunDirectory:
             if old.name == "events.jsonl":
                 safe_paths.rename(old, old.with_name(f"run-{old.name}"))
 
-    @property
-    def writing(self) -> Path:
-        """The file whose flock serializes the writers of small files; see `shared_files.writing`."""
-        return self.path / ".writing"
-
-    @property
-    def checkpoint_state(self) -> Path:
-        """TensorFlow's text file that names the newest checkpoint."""
-        return self.path / "checkpoint"
-
-    @property
-    def quarantine(self) -> Path:
-        """The folder of checkpoints that do not verify."""
-        return self.path / "quarantine"
-
-    @property
-    def replaced(self) -> Path:
-        """The folder of pinned checkpoints whose step was reached again after the run had gone back."""
-        return self.path / "replaced"
-
-    @property
-    def origin(self) -> Path:
-        """The file that says which run this one was forked from."""
-        return self.path / "fork.json"
-
-    @property
-    def lines(self) -> Path:
-        """The folder of the earlier lines of the run: what lay ahead each time that it went back."""
-        return self.path / "lines"
+    # The file whose flock serializes the writers of small files; see `shared_files.writing`.
+    writing = _Entry(".writing")
+    # TensorFlow's text file that names the newest checkpoint.
+    checkpoint_state = _Entry("checkpoint")
+    # The folder of checkpoints that do not verify.
+    quarantine = _Entry("quarantine")
+    # The folder of pinned checkpoints whose step was reached again after the run had gone back.
+    replaced = _Entry("replaced")
+    # The file that says which run this one was forked from.
+    origin = _Entry("fork.json")
+    # The folder of the earlier lines of the run: what lay ahead each time that it went back.
+    lines = _Entry("lines")
 
     def line(self, number: int) -> Path:
         """Return the folder of one earlier line. Its checkpoints have the names that they had in the run directory."""
