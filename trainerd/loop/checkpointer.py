@@ -34,6 +34,7 @@ from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.run_events import EventKind
 from trainerd.rundir.state import LastCheckpoint, Phase
 from trainerd.system.backoff import Backoff
+from trainerd.system.still import Still
 from trainerd.system.threads import Background
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class Save:
       changes: of the session, when its snapshot was taken.
       error: why it could not be made; None while it is under way, and where it was.
       done: set when it is over.
-      progress, moved_at: what the store last said of it, and when that changed.
+      still: for how long it has made no progress.
     """
 
     step: int
@@ -63,8 +64,7 @@ class Save:
     changes: int = 0
     error: StorageError | UnsoundError | None = None
     done: threading.Event = field(default_factory=threading.Event)
-    progress: object = None
-    moved_at: float = 0.0
+    still: Still = field(default_factory=Still)
 
 
 class Checkpointer:
@@ -239,11 +239,11 @@ class Checkpointer:
         self._look(session, is_saved=True)
         self._before_save(step)
         mark = ScheduleMark(step, self._training_time())
-        changes, snapshot, now = session.changes, session.snapshot(), self._timer()
+        changes, snapshot = session.changes, session.snapshot()
         self._needs, self.retry_at = 0, math.inf
         self.cadence.begins(mark)
         self._reporter.update(saving=step)
-        save = Save(step, self._about(reason, step, unfinished), ids or [], changes, moved_at=now)
+        save = Save(step, self._about(reason, step, unfinished), ids or [], changes)
         self._submit(save, snapshot, self.minima.to_save_with(step))
 
     def _about(self, reason: str, step: int, unfinished: Sequence[str] = ()) -> About:
@@ -281,7 +281,7 @@ class Checkpointer:
         if self.is_busy or (found := self.minima.take_confirmed()) is None:
             return
         if (snapshot := found.take()) is not None:
-            self._submit(Save(found.step, found.about, changes=found.changes, moved_at=self._timer()), snapshot)
+            self._submit(Save(found.step, found.about, changes=found.changes), snapshot)
 
     def _look(self, model: Savable, *, is_saved: bool = False) -> None:
         self.minima.consider(model, self._about(MINIMUM, model.step), is_saved=is_saved)
@@ -405,10 +405,7 @@ class Checkpointer:
                 )
 
     def _is_hung(self, save: Save) -> bool:
-        progress, now = self.store.progress(), self._timer()
-        if progress != save.progress:
-            save.progress, save.moved_at = progress, now
-        return now - save.moved_at >= self._hang_secs
+        return save.still.secs(self.store.progress(), self._timer()) >= self._hang_secs
 
     def _job_error(self, save: Save) -> JobError:
         return JobError(

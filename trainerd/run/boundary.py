@@ -11,6 +11,7 @@ from typing import Any
 
 from trainerd.loop.flag import Flag, Request
 from trainerd.run.handoff_lock import HandoffLock
+from trainerd.system.still import Still
 
 IDLE_SECS = 1.0
 STUCK_SECS = 10.0
@@ -89,7 +90,7 @@ class Boundary:
         self._timer = timer
         self.in_step = InStep()
         self._server: int | None = None  # the thread that serves the flag just now
-        self._raised_at: float | None = None
+        self._raised = Still()  # the flag, between two boundaries
         self._visits: deque[_Visit] = deque()
         self._deciding = threading.Lock()
 
@@ -104,7 +105,7 @@ class Boundary:
             if self._server is not None:
                 return
             self._server = threading.get_ident()
-            self._raised_at = None
+            self._raised = Still()
             try:
                 self._serve()
                 self._receive()
@@ -155,12 +156,9 @@ class Boundary:
 
     def serve_if_idle(self) -> None:
         """Serve the flag on this thread if the loop has not come to a boundary for a second and no step runs."""
-        if not self.flag.is_raised:
-            self._raised_at = None
-            return
-        if self._raised_at is None:
-            self._raised_at = self._timer()
-        if self._timer() - self._raised_at >= IDLE_SECS and self.lock.acquire(blocking=False):
+        is_raised = self.flag.is_raised
+        is_idle = self._raised.secs(is_raised, self._timer()) >= IDLE_SECS
+        if is_raised and is_idle and self.lock.acquire(blocking=False):
             try:
                 self.reached()
             finally:

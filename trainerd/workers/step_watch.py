@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from trainerd.errors import PeerLostError, TrainerdError
+from trainerd.system.still import Still
 
 _LOOKS = 8  # in the time that a step may take
 _LONGEST_SECS = 5.0  # between two of them
@@ -39,14 +40,13 @@ class StepWatch:
         self._stalled = stalled
         self._timer = timer
         self._is_running = False
-        self._at = -1
-        self._moved_at = timer()
+        self._still = Still()
         self._thread: threading.Thread | None = None
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Watch the steps that run in the block."""
-        self._at, self._moved_at, self._is_running = -1, self._timer(), True
+        self._still, self._is_running = Still(), True
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="trainerd-step-watch", daemon=True)
             self._thread.start()
@@ -57,12 +57,8 @@ class StepWatch:
 
     def check(self) -> bool:
         """Check once. Returns whether the step under way takes too long."""
-        now = self._timer()
-        at = self._step() if self._is_running else -1
-        if at < 0 or at != self._at:
-            self._at, self._moved_at = at, now
-            return False
-        return now - self._moved_at >= self._seconds
+        step = self._step() if self._is_running else None
+        return self._still.secs(step, self._timer()) >= self._seconds and step is not None
 
     def _watch(self) -> None:
         pause = threading.Event()
@@ -70,7 +66,7 @@ class StepWatch:
             if self.check():
                 self._stalled(
                     PeerLostError(
-                        f"the workers did not come together in step {self._at + 1} for {self._seconds:g} s "
+                        f"the workers did not come together in step {self._step() + 1} for {self._seconds:g} s "
                         "(cluster.step_secs): one of them is stuck"
                     )
                 )

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from trainerd.config.schema import WatchdogConfig
 from trainerd.daemon.systemd.notify import Notifier
 from trainerd.rundir.state import Phase, State
+from trainerd.system.still import Still
 
 EXTENSION_SECS = 30.0  # how much time is asked for at once
 EXTEND_EVERY_SECS = 5.0
@@ -25,19 +25,7 @@ def interval_from_environment() -> float:
     return int(os.environ.get("WATCHDOG_USEC", "0")) / 1e6
 
 
-@dataclass
-class WatchdogProgress:
-    """The last known value of something, and when it last changed."""
-
-    value: object = None
-    at: float = 0.0
-
-    def update(self, value: object, now: float) -> None:
-        """Record the value now."""
-        if value != self.value:
-            self.value, self.at = value, now
-
-
+_SAVING = (Phase.SAVING, Phase.PAUSING)
 _LONG = (Phase.GATHERING, Phase.STARTING, Phase.RESTORING, Phase.EVALUATING, Phase.FINISHING)
 
 
@@ -67,10 +55,8 @@ class Watchdog:
         self._save_progress = save_progress
         self._notifier = notifier
         self._interval = interval
-        self._phase = Phase.STARTING
-        self._phase_since = now
-        self._steps = WatchdogProgress(at=now)
-        self._save = WatchdogProgress(at=now)
+        self._phase, self._step = Phase.STARTING, 0
+        self._still = Still(since=now)
         self._alive_at = now
         self._hung, self._is_hung = hung, False
         self._extended_at = -EXTEND_EVERY_SECS
@@ -81,26 +67,29 @@ class Watchdog:
 
     def observe(self, state: State, now: float) -> None:
         """Take note of a boundary."""
-        if state.phase is not self._phase:
-            self._phase, self._phase_since = state.phase, now
-        self._steps.update((state.step, state.phase), now)
+        self._phase, self._step = state.phase, state.step
+        self._still_for(now)
+
+    def _still_for(self, now: float) -> float:
+        """Return for how many seconds there was no progress."""
+        saved = self._save_progress() if self._phase in _SAVING else None
+        return self._still.secs((self._phase, self._step, saved), now)
 
     def beat(self, now: float) -> None:
         """Send what is due."""
-        if self._phase in (Phase.SAVING, Phase.PAUSING):
-            self._save.update(self._save_progress(), now)
-        if self._interval and now - self._alive_at >= self._interval / 4 and self.is_alive(now):
+        still = self._still_for(now)
+        if self._interval and now - self._alive_at >= self._interval / 4 and self._is_alive(still):
             self._alive_at, self._is_hung = now, False
             self._notifier.alive()
         silence = now - self._alive_at
         if self._interval and silence >= _HANG * self._interval and not self._is_hung:
             self._is_hung = True
             self._hung(silence)
-        if self.wants_time(now) and now - self._extended_at >= EXTEND_EVERY_SECS:
+        if self._wants_time(still) and now - self._extended_at >= EXTEND_EVERY_SECS:
             self._extended_at = now
             self._notifier.extend(EXTENSION_SECS)
 
-    def is_alive(self, now: float) -> bool:
+    def _is_alive(self, still: float) -> bool:
         """Return whether the phase has made progress within its own deadline."""
         deadline = {
             Phase.GATHERING: 0.0,
@@ -111,19 +100,11 @@ class Watchdog:
             Phase.SAVING: self._config.save_secs,
             Phase.PAUSING: self._config.save_secs,
         }.get(self._phase, self._interval / 2)
-        return not deadline or now - self._moved_at() < deadline
+        return not deadline or still < deadline
 
-    def wants_time(self, now: float) -> bool:
+    def _wants_time(self, still: float) -> bool:
         """Return whether systemd must extend the timeout of a start or a stop: something long is under way and makes
         progress."""
-        if self._phase in (Phase.SAVING, Phase.PAUSING):
-            return now - self._moved_at() < 2 * EXTEND_EVERY_SECS
-        return self._phase in _LONG and self.is_alive(now)
-
-    def _moved_at(self) -> float:
-        """Return the time at which the present phase last made progress."""
-        if self._phase in (Phase.SAVING, Phase.PAUSING):
-            return max(self._save.at, self._phase_since)
-        if self._phase is Phase.TRAINING:
-            return self._steps.at
-        return self._phase_since
+        if self._phase in _SAVING:
+            return still < 2 * EXTEND_EVERY_SECS
+        return self._phase in _LONG and self._is_alive(still)
