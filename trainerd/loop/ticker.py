@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import math
-import threading
 import time
 from collections.abc import Callable
 
 from trainerd.loop.flag import Flag, Request
 from trainerd.rundir import lock, request_files
 from trainerd.rundir.paths import RunDirectory
-
-log = logging.getLogger(__name__)
+from trainerd.system.threads import called_every
 
 POLL_SECS = 0.25
 BY_FILE = "the file `pause`"
@@ -27,35 +25,19 @@ class Ticker:
       timer: seconds on a clock that is never set.
     """
 
-    def __init__(
-        self,
-        flag: Flag,
-        rundir: RunDirectory,
-        *,
-        timer: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, flag: Flag, rundir: RunDirectory, *, timer: Callable[[], float] = time.monotonic) -> None:
         self._flag = flag
         self._rundir = rundir
         self._timer = timer
         self._due = math.inf
-        self._wake = threading.Event()
-        self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="trainerd-ticker", daemon=True)
 
-    def __enter__(self) -> Ticker:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._stopped = True
-        self._wake.set()
-        self._thread.join()
+    def running(self) -> contextlib.AbstractContextManager[None]:
+        """Look again and again while the block runs."""
+        return called_every(POLL_SECS, self.poll, name="ticker")
 
     def set_due(self, when: float) -> None:
         """Raise the flag at this time, once. The loop calls it at each boundary."""
-        sooner, self._due = when < self._due, when
-        if sooner and when - self._timer() < POLL_SECS:
-            self._wake.set()
+        self._due = when
 
     def poll(self) -> float:
         """Look once.
@@ -79,14 +61,3 @@ class Ticker:
             self._due = math.inf
             self._flag.raise_for(Request.TICK)
         return min(POLL_SECS, left) if left > 0 else POLL_SECS
-
-    def _run(self) -> None:
-        while not self._stopped:
-            try:
-                wait = self.poll()
-            except Exception:
-                # The loop depends on this thread: an error of one look must not end it.
-                log.exception("the ticker failed to look")
-                wait = POLL_SECS
-            self._wake.wait(wait)
-            self._wake.clear()

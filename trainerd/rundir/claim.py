@@ -15,7 +15,6 @@ import psutil
 
 from trainerd.rundir import lock, registry, request_files, run_events
 from trainerd.rundir.goodput import Goodput, Spent
-from trainerd.rundir.location import LogdirWatcher
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer, Reporter
 from trainerd.rundir.run_events import EventKind
@@ -28,6 +27,7 @@ log = logging.getLogger(__name__)
 
 
 FLUSH_SECS = 0.5
+_REMOVED = "the run directory was removed"
 _ENDS = {Phase.PAUSED: EventKind.PAUSE, Phase.FINISHED: EventKind.FINISH, Phase.FAILED: EventKind.FAIL}
 
 
@@ -80,7 +80,6 @@ class Claim:
         self._start = f"{job}, pid {holder.pid}"
         self._started_at: float | None = time.time()  # None once that is noted
         self.reporter = Reporter(state, [self._state_file.observe, self._note, *observers])
-        self._place = LogdirWatcher(rundir, self.reporter)
 
     def log_void_pause(self) -> None:
         """Log that a pause from before this start is void."""
@@ -111,9 +110,19 @@ class Claim:
 
     def flush(self) -> None:
         """Check whether the run directory is there, and write the parts of the state that wait to be written."""
-        self._place.check()
+        warn_if_removed(self._rundir, self.reporter)
         self._state_file.flush()
         run_events.flush(self._rundir, patience=0.0)
+
+
+def warn_if_removed(rundir: RunDirectory, reporter: Reporter) -> None:
+    """Warn while the run directory is missing: a person may remove it while a process trains in it."""
+    said = f"{_REMOVED}: {lock.removed(rundir)}"
+    if lock.is_there(rundir):
+        reporter.unwarn(_REMOVED)
+    elif said not in reporter.state.warnings:
+        log.error("%s", lock.removed(rundir), extra={"event": "removed"})
+        reporter.warn(said)
 
 
 def _since(left: State | None, now: float) -> Goodput:

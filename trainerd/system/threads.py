@@ -84,14 +84,16 @@ class Background:
 
 
 @contextlib.contextmanager
-def called_every(seconds: float, function: Callable[[], None], *, name: str) -> Iterator[None]:
-    """Call `function` every so many seconds, on a thread of its own, while the block runs."""
+def called_every(seconds: float, function: Callable[[], float | None], *, name: str) -> Iterator[None]:
+    """Call `function` every so many seconds, on a thread of its own, while the block runs; sooner if it says so."""
     stop = threading.Event()
 
     def run() -> None:
-        while not stop.wait(seconds):
+        wait = seconds
+        while not stop.wait(wait):
+            wait = seconds
             try:
-                function()
+                wait = function() or seconds
             except Exception:
                 log.exception("%s failed", name)
 

@@ -64,7 +64,7 @@ def pass_on(worker: Worker, rundir: RunDirectory, flag: Flag) -> None:
     files = _files(rundir)
 
     def run() -> None:
-        with Ticker(flag, rundir):
+        with Ticker(flag, rundir).running():
             while worker.is_connected:
                 if not flag.wait_for(list(Request), _LOOK_SECS):
                     continue
