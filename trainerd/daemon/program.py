@@ -14,7 +14,7 @@ from trainerd.errors import EntryError, JobError, TrainerdError
 from trainerd.job.definition import Program
 from trainerd.job.user_code import is_users, job_traceback
 from trainerd.loop.flag import Flag, Request
-from trainerd.loop.outcome import Outcome, Paused, ProgramFacts, of_program
+from trainerd.loop.outcome import PAUSED, PAUSED_EARLY, WITHOUT_SESSION, Outcome, Paused
 from trainerd.loop.signals import open_sessions
 from trainerd.loop.signals.dispatch import DaemonFlag, lent_session_listens
 from trainerd.rundir.paths import RunDirectory
@@ -165,20 +165,30 @@ def run(program: Program, config: Config, host: DaemonHost, flag: DaemonFlag) ->
             raise
         if not isinstance(error, SystemExit) or error.code:
             raise _failed("the program", error, host.reporter.state.step) from error
-    facts = ProgramFacts(
-        host.outcome,
-        had_session=host.had_session,
-        was_paused=host.was_paused,
-        has_failed=host.error is not None,
-        raised_paused=raised_paused,
-        is_asked=flag.wants(Request.PAUSE),
-        was_heard=flag.was_heard,
-    )
-    ended = of_program(facts)
-    if ended is None:
-        assert host.error is not None
+    return _outcome(host, flag, raised_paused=raised_paused)
+
+
+def _outcome(host: DaemonHost, flag: DaemonFlag, *, raised_paused: bool) -> Outcome:
+    """Return the outcome of a program that has returned.
+
+    Args:
+      host: the host of its sessions.
+      flag: the daemon's.
+      raised_paused: whether it ended with `Paused`.
+
+    Raises:
+      JobError: its session failed.
+    """
+    outcome = host.outcome
+    is_at_end = outcome is not None and outcome.phase is Phase.FINISHED and not outcome.by_job
+    paused = PAUSED if host.had_session or flag.was_heard else PAUSED_EARLY
+    if host.was_paused or (raised_paused and not is_at_end):
+        return paused
+    if host.error is not None:
         raise _failed("the program's session", host.error, host.reporter.state.step) from host.error
-    return ended
+    if (outcome is None and flag.wants(Request.PAUSE)) or (flag.was_heard and not is_at_end):
+        return paused
+    return outcome or WITHOUT_SESSION
 
 
 def _failed(what: str, error: BaseException, step: int) -> JobError:

@@ -1,4 +1,4 @@
-"""The end of a run. Only this module decides how it ends: loops and hosts report what they see."""
+"""The end of a run, and the reasons for it."""
 
 from __future__ import annotations
 
@@ -107,40 +107,3 @@ def merge(before: Outcome | None, now: Outcome | None) -> Outcome | None:
     """Return the outcome that stands if a program's loop continues after it was asked to end: the first, or a later
     pause."""
     return now if before is None or (now is not None and now.phase is Phase.PAUSED) else before
-
-
-@dataclass(frozen=True)
-class ProgramFacts:
-    """The facts that the daemon sees about a program that has returned.
-
-    Attributes:
-      outcome: how its last session ended; None if there was none, or it failed.
-      had_session: whether it had a session that has ended.
-      was_paused: whether a session of it was paused.
-      has_failed: whether its last session failed.
-      raised_paused: whether it ended with `Paused`.
-      is_asked: whether a pause is asked for that no session has served.
-      was_heard: whether a pause request has reached a session of the program.
-    """
-
-    outcome: Outcome | None
-    had_session: bool
-    was_paused: bool
-    has_failed: bool
-    raised_paused: bool
-    is_asked: bool
-    was_heard: bool
-
-
-def of_program(facts: ProgramFacts) -> Outcome | None:
-    """Return the outcome of a program's run; None if its session failed."""
-    outcome = facts.outcome
-    is_at_end = outcome is not None and outcome.phase is Phase.FINISHED and not outcome.by_job
-    paused = PAUSED if facts.had_session or facts.was_heard else PAUSED_EARLY
-    if facts.was_paused or (facts.raised_paused and not is_at_end):
-        return paused
-    if facts.has_failed:
-        return None
-    if (outcome is None and facts.is_asked) or (facts.was_heard and not is_at_end):
-        return paused
-    return outcome or WITHOUT_SESSION

@@ -7,7 +7,6 @@ and to TensorFlow 2 functions in sessions/tf2/run.py.
 from __future__ import annotations
 
 import contextlib
-import enum
 import logging
 import math
 import os
@@ -42,7 +41,6 @@ from trainerd.run.settings import KeepSettings, as_config
 from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import EvaluationSummary, Phase, State
-from trainerd.system.stages import Stages
 from trainerd.system.threads import called_every
 
 log = logging.getLogger(__name__)
@@ -50,23 +48,6 @@ tf1 = tf.compat.v1
 
 IDLE_SECS = 0.25
 _TORN = "%s: the error came in the middle of a step, so nothing is saved of it. The next start resumes from %s."
-
-
-class RunStage(enum.Enum):
-    """The stages of an attached run."""
-
-    IDLE = "no run directory is held"
-    BEGUN = "the run directory is held, and there is no session yet"
-    TRAINING = "a session trains"
-    BETWEEN = "the session is closed, and another one may be taken"
-
-
-TRANSITIONS = {
-    RunStage.IDLE: {RunStage.BEGUN},
-    RunStage.BEGUN: {RunStage.TRAINING, RunStage.IDLE},
-    RunStage.TRAINING: {RunStage.BETWEEN, RunStage.IDLE},
-    RunStage.BETWEEN: {RunStage.TRAINING, RunStage.IDLE},
-}
 
 
 class AttachedRun(ABC):
@@ -120,7 +101,7 @@ class AttachedRun(ABC):
         self._run: Run | None = None
         self._session_link: SessionLink | None = None
         self._found = Found()
-        self._stages = Stages(RunStage.IDLE, TRANSITIONS)
+        self._is_training = False  # whether it has a session
         self._abandoned = AbandonedRun(self)
         self._saves_end = False  # whether the step at which the outcome was decided is saved, or is being saved
         self._pid = os.getpid()
@@ -190,7 +171,6 @@ class AttachedRun(ABC):
                 )
                 stack.enter_context(self._host.guarded(self._run, is_driven=False))
                 stack.callback(self._gone)
-                self._stages.enter(RunStage.BEGUN)
             self._stack = stack  # a session that is taken in the block adds to it
             yield
             self._stack = stack.pop_all()
@@ -257,8 +237,8 @@ class AttachedRun(ABC):
             log.info("training from step %d on", self._recorded + 1, extra={"event": "training"})
             if not run.are_started:
                 run.start()
-                self._stack.enter_context(run.ticker)
-            self._stages.enter(RunStage.TRAINING)
+                self._stack.enter_context(run.ticker.running())
+            self._is_training = True
         return session
 
     def start_services(self, secs: float, steps: int) -> None:
@@ -385,11 +365,9 @@ class AttachedRun(ABC):
         if self._run is not None:
             self._reporter.set(metrics=self._reporter.state.metrics | scalars)
 
-    @contextlib.contextmanager
-    def evaluating(self) -> Iterator[None]:
+    def evaluating(self) -> contextlib.AbstractContextManager[None]:
         """Show that the loop waits for an evaluation while the block runs."""
-        with self._reporter.phase(Phase.EVALUATING) if self._run is not None else contextlib.nullcontext():
-            yield
+        return self._reporter.phase(Phase.EVALUATING) if self._run is not None else contextlib.nullcontext()
 
     def show_evaluated(self, evaluations: EvaluationSummary) -> None:
         """Show what was evaluated so far."""
@@ -400,7 +378,7 @@ class AttachedRun(ABC):
         """Do what is due at a boundary. What fails stops the program's loop, which raises it at its end."""
         self._steps.close()
         try:
-            if (run := self._run) is None or self._stages.now is not RunStage.TRAINING:
+            if (run := self._run) is None or not self._is_training:
                 self._serve_without_session(self._flag.take())
                 return
             self._end_with(run.at_boundary(self._steps_to(run.session.step)))
@@ -473,7 +451,7 @@ class AttachedRun(ABC):
         self._note_pause(error)
         if (run := self._run) is None or not self._saves or self.is_of_parent:
             return
-        if self._stages.now is not RunStage.TRAINING:  # there was never a session, or it is closed
+        if not self._is_training:  # there was never a session, or it is closed
             return
         link = self.session_link
         with link.boundary.lock:
@@ -514,7 +492,7 @@ class AttachedRun(ABC):
 
     def part(self) -> None:
         """Detach the session, which is saved and about to be closed. Nothing runs in it any more."""
-        self._end_session()
+        self._is_training = False
         if self._session_link is not None:
             self._session_link.call_at_close(None)
             if self._session_link.boundary.thread == threading.get_ident():
@@ -556,11 +534,7 @@ class AttachedRun(ABC):
         if threading.get_ident() == (self._session_link.boundary.thread if self._session_link is not None else None):
             self.save(error)
         self.wait()
-        self._end_session()
-
-    def _end_session(self) -> None:
-        if self._stages.now is RunStage.TRAINING:
-            self._stages.enter(RunStage.BETWEEN)
+        self._is_training = False
 
     def give_up(self) -> None:
         """Save nothing any more: the run directory is gone."""
@@ -582,7 +556,7 @@ class AttachedRun(ABC):
         if self._session_link is not None:
             self._session_link.call_at_close(None)
         self._run = None
-        self._stages.enter(RunStage.IDLE)
+        self._is_training = False
 
 
 def _reason(ending: Outcome) -> str:
