@@ -13,12 +13,10 @@ class Snapshot(Protocol):
     @property
     def step(self) -> int:
         """The global step of that boundary."""
-        ...
 
     @property
     def size(self) -> int:
         """About how many bytes its files will have."""
-        ...
 
     def write(self, prefix: Path, moved: Callable[[int], None]) -> Mapping[str, str]:
         """Write the state as files whose names start with `prefix`, in TensorFlow's checkpoint format.
@@ -34,15 +32,12 @@ class Snapshot(Protocol):
           OSError: it cannot be written.
           UnsoundError: it holds a NaN, and must not be saved.
         """
-        ...
 
     def first_change(self, later: Any) -> str | None:
         """Return what differs in a later snapshot of the same model, in words; None if nothing does."""
-        ...
 
     def release(self) -> None:
         """Free its memory: it was written, or will not be. May be called on any thread, and more than once."""
-        ...
 
 
 class UnsoundError(Exception):

@@ -8,9 +8,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-import daemon
-
 from trainerd.config.schema import Config
+from trainerd.daemon.keeping_alive import detach
 from trainerd.daemon.process import TrainerProcess
 from trainerd.errors import TrainerdError, full_message
 from trainerd.loop.outcome import Outcome
@@ -104,15 +103,7 @@ def _become_daemon(config: Config, overrides: Callable[[Config], Config], held: 
     code = 70
     parent = _Parent(writer)
     try:
-        umask = os.umask(0o077)
-        context = daemon.DaemonContext(
-            detach_process=True,
-            umask=umask,
-            working_directory=str(config.folder),
-            files_preserve=[*held.descriptors, writer],
-            signal_map={},
-        )
-        context.open()
+        detach(config.folder, [*held.descriptors, writer])
         process = TrainerProcess(
             config, overrides=overrides, observers=[parent.observe], capture=True, ended=parent.report_end
         )

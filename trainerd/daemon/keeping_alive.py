@@ -147,6 +147,14 @@ def _ended(kept: Kept) -> str:
     return f"was killed ({signal.Signals(-code).name})" if code < 0 else f"exited with {code}"
 
 
+def detach(folder: Path, kept: Sequence[int]) -> None:
+    """Become a daemon, which runs in a folder and keeps these descriptors open."""
+    umask = os.umask(0o077)
+    daemon.DaemonContext(
+        detach_process=True, umask=umask, working_directory=str(folder), files_preserve=kept, signal_map={}
+    ).open()
+
+
 def keep_alive_in_background(kept: Kept, folder: Path) -> int:
     """Have a daemon keep a process alive. Returns the daemon's pid.
 
@@ -163,10 +171,7 @@ def keep_alive_in_background(kept: Kept, folder: Path) -> int:
             return int(pipe.read())
     code = PeerLostError.exit_code
     try:
-        umask = os.umask(0o077)
-        daemon.DaemonContext(
-            detach_process=True, umask=umask, working_directory=str(folder), files_preserve=[writer], signal_map={}
-        ).open()
+        detach(folder, [writer])
         os.write(writer, str(os.getpid()).encode())
         os.close(writer)
         code = keep_alive([kept])

@@ -244,10 +244,10 @@ class TrainerProcess:
             return self._paused_early()
         if isinstance(session, Program):
             return self._run_program(session)
-        from trainerd.run.driven import DrivenRun  # its room may import TensorFlow
+        from trainerd.run.driven import train  # its room may import TensorFlow
 
         config = replace(self._config, accept_changes=self._accepts_changes)
-        return DrivenRun(config, self._around(session), self._rundir, self._host, self._reporter).train()
+        return train(config, self._around(session), self._rundir, self._host, self._reporter)
 
     def _obey(self, member: ClusterProcess, session: Session | Program) -> Outcome:
         """Do what the chief of the cluster says."""

@@ -20,11 +20,9 @@ class StopFlag(Protocol):
     @property
     def is_raised(self) -> bool:
         """True if the loop's attention is wanted at the next boundary."""
-        ...
 
     def bind(self, mirror: Callable[[bool], None]) -> None:
         """Have `mirror` called with the flag's value, now and whenever it changes, from any thread."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -91,21 +89,17 @@ class Savable(Protocol):
     @property
     def step(self) -> int:
         """The global step: how many steps have been done over the run's whole life."""
-        ...
 
     @property
     def changes(self) -> int:
         """A number that grows whenever the state may have changed: the step, if every change counts a step."""
-        ...
 
     @property
     def has_all_variables(self) -> bool:
         """True if all variables are made. A checkpoint that is made before would lose the missing ones."""
-        ...
 
     def snapshot(self) -> Snapshot:
         """Return the state at this boundary, in memory. Steps that come after it do not change it."""
-        ...
 
 
 class Model(Savable, Protocol):
@@ -114,12 +108,10 @@ class Model(Savable, Protocol):
     @property
     def has_evaluation(self) -> bool:
         """True if `evaluate` returns metrics."""
-        ...
 
     @property
     def calls_python(self) -> bool:
         """True if a step or its input calls Python. Such a step may never end."""
-        ...
 
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint into the model.
@@ -127,15 +119,12 @@ class Model(Savable, Protocol):
         Raises:
           DataError: it does not fit the job.
         """
-        ...
 
     def changes_since(self, prefix: Path) -> Sequence[str]:
         """Describe the variables that are at other places than in a checkpoint, or that are frozen and were not."""
-        ...
 
     def fingerprint(self) -> Mapping[str, str]:
         """Return the fingerprint of the job's state and input; see `trainerd.config.fingerprint`."""
-        ...
 
     def evaluate(self) -> dict[str, float]:
         """Call the job's `evaluate` at this boundary. Returns its metrics.
@@ -143,11 +132,9 @@ class Model(Savable, Protocol):
         Raises:
           JobError: the job's `evaluate` failed.
         """
-        ...
 
     def weights(self) -> Mapping[str, Any]:
         """Return the trainable variables' values by name, as tensors that later steps do not change."""
-        ...
 
     def write_summaries(self) -> None:
         """Call the job's own summaries. The default summary writer is set.
@@ -155,11 +142,9 @@ class Model(Savable, Protocol):
         Raises:
           JobError: the job's `summaries` failed.
         """
-        ...
 
     def graph(self) -> Any:
         """Return the graph of one step, for TensorBoard; None if there is none."""
-        ...
 
 
 class Session(Model, Protocol):
@@ -168,11 +153,9 @@ class Session(Model, Protocol):
     @property
     def has_epochs(self) -> bool:
         """True if it has epochs, whose ends return metrics."""
-        ...
 
     def bind(self, flag: StopFlag) -> None:
         """Look at this flag after every step from now on."""
-        ...
 
     def run_until(self, limit: int) -> Steps:
         """Run steps until the flag is raised, `limit` is reached, the input ends, or the loss is not finite.
@@ -185,15 +168,12 @@ class Session(Model, Protocol):
         Raises:
           JobError: a step failed.
         """
-        ...
 
     def numbers(self) -> Mapping[str, float | str]:
         """Return the numbers that can be set while it trains, by name; or why one of them cannot be."""
-        ...
 
     def assign(self, name: str, value: float) -> None:
         """Set one of its numbers at this boundary."""
-        ...
 
     def skip(self, count: int) -> list[int]:
         """Read so many batches without a step.
@@ -201,12 +181,10 @@ class Session(Model, Protocol):
         Returns:
           The indices of their elements, if the dataset has them: if a batch is a dict with integers named `index`.
         """
-        ...
 
     @property
     def can_score(self) -> bool:
         """True if `score` returns metrics."""
-        ...
 
     def load(self, prefix: Path) -> None:
         """Read a checkpoint into the model, to evaluate or to export it: no step follows.
@@ -214,7 +192,6 @@ class Session(Model, Protocol):
         Raises:
           DataError: it does not fit the job.
         """
-        ...
 
     def score(self) -> dict[str, float]:
         """Return the metrics of the job's evaluation, or of its validation, for the model as it is.
@@ -222,11 +199,9 @@ class Session(Model, Protocol):
         Raises:
           JobError: the job's own code failed.
         """
-        ...
 
     def exportable(self) -> Exportable:
         """Return the parts of the job that can be packaged."""
-        ...
 
     def end(self, *, finished: bool) -> None:
         """Do what the job does at its end: no step follows, and the state is about to be saved for the last time.
@@ -237,11 +212,9 @@ class Session(Model, Protocol):
         Raises:
           JobError: what the job does at its end failed.
         """
-        ...
 
     def events(self, logdir: Path) -> Any:
         """Make the writer of its event files in this folder; see `Events`."""
-        ...
 
 
 class Events(Protocol):
@@ -250,28 +223,21 @@ class Events(Protocol):
     @property
     def is_well(self) -> bool:
         """True if what failed before can be written again."""
-        ...
 
     def begin(self, step: int, session: Model) -> None:
         """Begin after this step. Records of later steps in older files are void."""
-        ...
 
     def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
         """Write the metrics of one step, measured at `at`, in seconds since 1970 (UTC)."""
-        ...
 
     def summaries(self, session: Model) -> None:
         """Write histograms of the weights, images of the kernels, and the job's own summaries."""
-        ...
 
     def flush(self) -> None:
         """Show what was written so far to readers."""
-        ...
 
     def sync(self) -> None:
         """Put what was written so far on disk, and wait for that. Another thread than the loop's calls it."""
-        ...
 
     def close(self) -> None:
         """Write the rest, and end."""
-        ...

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 EVALUATION, SUMMARIES, BETWEEN = "the evaluation", "the summaries", "the end of the epoch"
 VALIDATION = "val_"  # what the names of an evaluation's metrics begin with
+_WINDOW_SECS = 10.0
 _FAILED = "event files cannot be written"
 
 
@@ -50,7 +51,6 @@ class Recorder:
         *,
         section: Section = lambda name: contextlib.nullcontext(),
         timer: Callable[[], float] = time.monotonic,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._metrics_steps = 0  # between two points of the curves; 0 for none by steps
         self.took = 0.0
@@ -59,9 +59,8 @@ class Recorder:
         self._reporter = reporter
         self._events = events
         self._timer = timer
-        self._clock = clock
         self._rate = StepRate()
-        self._last_at = clock()
+        self._last_at = time.time()
         self._written_step = 0
         self._evaluated_step = 0
         self._last: dict[str, float] = {}
@@ -84,7 +83,7 @@ class Recorder:
         self._rate.add(steps.last_step, self._timer())
         self._last = steps.last()
         self._reporter.trained(steps.first - 1, steps.last_step, self._last)
-        now = self._clock()
+        now = time.time()
         if self._metrics_steps:
             self._write_every(self._metrics_steps, steps, now)
         self._last_at = now
@@ -105,7 +104,7 @@ class Recorder:
     def write_metrics(self) -> None:
         """Write a point of each metric's curve for the present step."""
         if self._last and self._reporter.state.step > self._written_step:
-            self._write(self._last, self._reporter.state.step, self._clock())
+            self._write(self._last, self._reporter.state.step, time.time())
         self._guard(self._events.flush)
 
     def _write(self, values: Mapping[str, float], step: int, at: float) -> None:
@@ -123,13 +122,13 @@ class Recorder:
         height = self._last.get("loss") if value is None else value
         if height is None:
             return
-        self._guard(lambda: self._events.scalars({f"history/{what}": height}, step, self._clock()))
+        self._guard(lambda: self._events.scalars({f"history/{what}": height}, step, time.time()))
 
     def count_steps(self) -> None:
         """Write the rate, under the tag that TensorFlow's step counter uses."""
         rate, step = self._rate.per_sec(), self._reporter.state.step
         if rate is not None:
-            self._guard(lambda: self._events.scalars({"global_step/sec": rate}, step, self._clock()))
+            self._guard(lambda: self._events.scalars({"global_step/sec": rate}, step, time.time()))
 
     def log_progress(self) -> None:
         """Write a line of progress to the log."""
@@ -144,7 +143,7 @@ class Recorder:
             metrics = as_validation(session.evaluate())
         self._evaluated_step = session.step
         self._reporter.update(metrics=self._reporter.state.metrics | metrics)
-        self._guard(lambda: self._events.scalars(metrics, session.step, self._clock()))
+        self._guard(lambda: self._events.scalars(metrics, session.step, time.time()))
         log.info("evaluated step %d: %s", session.step, text.figures(metrics), extra={"event": "evaluated"})
         run_events.add(self._rundir, EventKind.EVALUATION, text.figures(metrics), step=session.step)
 
@@ -153,7 +152,7 @@ class Recorder:
         with self._evaluating(BETWEEN):
             metrics = then()
         self._reporter.update(metrics=self._reporter.state.metrics | dict(metrics))
-        self._guard(lambda: self._events.scalars(metrics, session.step, self._clock()))
+        self._guard(lambda: self._events.scalars(metrics, session.step, time.time()))
         if validation := {name: value for name, value in metrics.items() if name.startswith(VALIDATION)}:
             run_events.add(self._rundir, EventKind.EVALUATION, text.figures(validation), step=session.step)
 
@@ -199,20 +198,15 @@ def as_validation(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 class StepRate:
-    """The rate over a sliding window.
+    """The rate over the last seconds."""
 
-    Args:
-      window: how far back it looks, in seconds.
-    """
-
-    def __init__(self, window: float = 10.0) -> None:
-        self._window = window
+    def __init__(self) -> None:
         self._marks: deque[tuple[int, float]] = deque()
 
     def add(self, step: int, now: float) -> None:
         """Record that `step` was reached at `now`, in seconds."""
         self._marks.append((step, now))
-        while len(self._marks) > 2 and self._marks[1][1] <= now - self._window:
+        while len(self._marks) > 2 and self._marks[1][1] <= now - _WINDOW_SECS:
             self._marks.popleft()
 
     def per_sec(self) -> float | None:

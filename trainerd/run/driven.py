@@ -19,8 +19,10 @@ from trainerd.rundir.state import Phase
 log = logging.getLogger(__name__)
 
 
-class DrivenRun:
-    """Resumes a session and trains it, in the run directory that its host holds.
+def train(config: Config, session: Session, rundir: RunDirectory, host: Host, reporter: Reporter) -> Outcome:
+    """Restore the newest checkpoint that verifies, and train until the run is paused or finished.
+
+    A pause may end the process instead, if the loop's thread is in something that takes long.
 
     Args:
       config: what to train, and how.
@@ -28,42 +30,29 @@ class DrivenRun:
       rundir: the run directory.
       host: holds it, and receives signals.
       reporter: holds the state of the run.
+
+    Raises:
+      DataError: checkpoints exist and none can be used.
+      JobError: a step failed. The state of the last boundary was saved if it is sound.
+      StorageError: the save at the end could not be written.
     """
-
-    def __init__(self, config: Config, session: Session, rundir: RunDirectory, host: Host, reporter: Reporter) -> None:
-        self._run = Run(
-            config,
-            session,
-            rundir,
-            flag=host.flag,
-            reporter=reporter,
-            events=session.events(rundir.path),
-            reload=host.reload,
-            steered=session,
-        )
-        self._accepts_changes = config.accept_changes
-        self._rundir = rundir
-        self._host = host
-        self._reporter = reporter
-        self._loop = Loop(self._run, session, flag=host.flag, reporter=reporter)
-
-    def train(self) -> Outcome:
-        """Restore the newest checkpoint that verifies, and train until the run is paused or finished.
-
-        A pause may end the process instead, if the loop's thread is in something that takes long.
-
-        Raises:
-          DataError: checkpoints exist and none can be used.
-          JobError: a step failed. The state of the last boundary was saved if it is sound.
-          StorageError: the save at the end could not be written.
-        """
-        with self._reporter.phase(Phase.RESTORING):
-            self._run.restore(accept_changes=self._accepts_changes)
-        if self._host.flag.wants(Request.PAUSE):
-            request_files.consume_pause(self._rundir)
-            return PAUSED_EARLY
-        with self._host.guarded(self._run, is_driven=True):
-            return self._loop.train()
+    run = Run(
+        config,
+        session,
+        rundir,
+        flag=host.flag,
+        reporter=reporter,
+        events=session.events(rundir.path),
+        reload=host.reload,
+        steered=session,
+    )
+    with reporter.phase(Phase.RESTORING):
+        run.restore(accept_changes=config.accept_changes)
+    if host.flag.wants(Request.PAUSE):
+        request_files.consume_pause(rundir)
+        return PAUSED_EARLY
+    with host.guarded(run, is_driven=True):
+        return Loop(run, session, flag=host.flag, reporter=reporter).train()
 
 
 class Loop:
@@ -93,7 +82,7 @@ class Loop:
         self._session.bind(self._flag)
         self._run.start()
         try:
-            with self._run.ticker:
+            with self._run.ticker.running():
                 outcome = self._loop()
                 self._run.finish(outcome, lambda: self._session.end(finished=outcome.phase is Phase.FINISHED))
                 return outcome

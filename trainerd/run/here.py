@@ -7,7 +7,7 @@ from collections.abc import Callable
 from trainerd.config.schema import Config
 from trainerd.loop.contract import Session
 from trainerd.loop.outcome import LOOP_ENDED, Outcome
-from trainerd.run.driven import DrivenRun
+from trainerd.run import driven
 from trainerd.run.host import ProcessHost
 from trainerd.rundir.paths import RunDirectory
 
@@ -37,7 +37,7 @@ def train_here(make: Callable[[], Session], config: Config) -> Outcome:
     with host.session(rundir, [], saves=True) as reporter:
         assert reporter is not None
         try:
-            outcome = DrivenRun(config, make(), rundir, host, reporter).train()
+            outcome = driven.train(config, make(), rundir, host, reporter)
         except BaseException as error:
             host.report_end(LOOP_ENDED, error)
             raise

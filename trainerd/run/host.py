@@ -39,11 +39,9 @@ class Host(Protocol):
     @property
     def reporter(self) -> Reporter | None:
         """The reporter of a daemon; None if each session has its own."""
-        ...
 
     def owns(self, rundir: RunDirectory) -> bool:
         """Return whether this host holds this run directory."""
-        ...
 
     def session(
         self, rundir: RunDirectory | None, observers: Sequence[Observer], *, saves: bool
@@ -55,7 +53,6 @@ class Host(Protocol):
           observers: called with every change of the state.
           saves: whether the session makes checkpoints. One that makes none may be of another job.
         """
-        ...
 
     def effective_config(self, config: Config, *, on_schedule: bool) -> Config:
         """Return the config of a program's services.
@@ -64,7 +61,6 @@ class Host(Protocol):
           config: what the program asks for.
           on_schedule: whether it wants checkpoints on a schedule.
         """
-        ...
 
     def guarded(self, run: Run, *, is_driven: bool) -> contextlib.AbstractContextManager[None]:
         """Watch a run while the block runs, and end the process if a pause waits forever.
@@ -73,11 +69,9 @@ class Host(Protocol):
           run: the run.
           is_driven: whether the loop is trainerd's, and not the program's own.
         """
-        ...
 
     def reload(self) -> Config | None:
         """Return the config, read again on request; None for no change."""
-        ...
 
     def report_end(self, outcome: Outcome, error: BaseException | None = None) -> None:
         """Report how the session has ended.
@@ -86,7 +80,6 @@ class Host(Protocol):
           outcome: how it ended.
           error: the error that ended it; None if there was none.
         """
-        ...
 
 
 class ProcessHost:
@@ -244,12 +237,10 @@ def hosted_logdir() -> str | None:
     return _logdirs[-1] if _logdirs else None
 
 
-@contextlib.contextmanager
-def hosted_phase(phase: Phase) -> Iterator[None]:
+def hosted_phase(phase: Phase) -> contextlib.AbstractContextManager[None]:
     """Show this phase in the daemon that runs this program, if there is one, while the block runs."""
     reporter = _hosts[-1].reporter if _hosts else None
-    with reporter.phase(phase) if reporter is not None else contextlib.nullcontext():
-        yield
+    return reporter.phase(phase) if reporter is not None else contextlib.nullcontext()
 
 
 def hosted_tell(**changes: Any) -> None:

@@ -398,24 +398,14 @@ class Run:
 
     def start(self) -> None:
         """Make the services, in the order in which they run at one boundary: the checkpoint comes last."""
-        recorder, session = self.recorder, self.session
-        actions: dict[str, Callable[[], None]] = {
-            "metrics": recorder.write_metrics,
-            "evaluate": self._evaluate,
-            "summary": lambda: recorder.summarize(session),
-            "step counter": recorder.count_steps,
-            "report": self._report,
-            "progress": recorder.log_progress,
-            "checkpoint": self._save_on_schedule,
-        }
-        mark = ScheduleMark(session.step, self._timer())
+        session, mark = self.session, ScheduleMark(self.session.step, self._timer())
         self.checkpointer.begin(mark)
         trouble = self.config.trouble
         if self._saves and not self.checkpointer.saved_step and {trouble.on_nan, trouble.on_spike} & _GOING_BACK:
             self.checkpointer.start(session, "start")  # for the run to go back to
         self._services = [
-            Service(name, action, Schedule(), mark, is_overdue=name in self._overdue)
-            for name, action in actions.items()
+            Service(name, action, schedule, mark, is_overdue=name in self._overdue)
+            for name, (action, schedule) in self._table().items()
         ]
         self._set_schedules()
 
@@ -427,19 +417,25 @@ class Run:
     def _set_schedules(self) -> None:
         config = self.config
         self.checkpointer.reconfigure(config, _policy(config))
-        schedules = {
-            "metrics": Schedule(secs=config.summary.metrics_secs),
-            "evaluate": Schedule(config.evaluate.evaluate_secs, config.evaluate.evaluate_steps),
-            "summary": Schedule(secs=config.summary.save_summaries_secs),
-            "step counter": Schedule(secs=config.summary.save_summaries_secs),
-            "report": Schedule(secs=REPORT_SECS),
-            "progress": Schedule(secs=config.log.progress_secs),
-            "checkpoint": Schedule(self._save_secs(), config.checkpoint.save_model_steps),
-        }
-        for service in self._services:
-            service.reschedule(schedules.get(service.name, service.schedule))
+        table = self._table()
+        for service in [each for each in self._services if each.name in table]:
+            service.reschedule(table[service.name][1])
         self._reporter.set(save_model_secs=self._save_secs() or None)
         self.recorder.reconfigure(config.summary.metrics_steps)
+
+    def _table(self) -> dict[str, tuple[Callable[[], None], Schedule]]:
+        """Return what the services do, and when, in their order at one boundary: the checkpoint comes last."""
+        config, recorder = self.config, self.recorder
+        summaries = Schedule(secs=config.summary.save_summaries_secs)
+        return {
+            "metrics": (recorder.write_metrics, Schedule(secs=config.summary.metrics_secs)),
+            "evaluate": (self._evaluate, Schedule(config.evaluate.evaluate_secs, config.evaluate.evaluate_steps)),
+            "summary": (lambda: recorder.summarize(self.session), summaries),
+            "step counter": (recorder.count_steps, summaries),
+            "report": (self._report, Schedule(secs=REPORT_SECS)),
+            "progress": (recorder.log_progress, Schedule(secs=config.log.progress_secs)),
+            "checkpoint": (self._save_on_schedule, Schedule(self._save_secs(), config.checkpoint.save_model_steps)),
+        }
 
     def _save_secs(self) -> float:
         """Return the seconds between checkpoints, from the config or from measured costs."""

@@ -33,7 +33,6 @@ class Reporter:
     Args:
       state: the first one.
       observers: called with each new State, by one thread at a time, the loop's most often: they must be quick.
-      clock: seconds since 1970 (UTC).
       timer: seconds on a clock that is never set.
     """
 
@@ -42,12 +41,10 @@ class Reporter:
         state: State,
         observers: list[Observer],
         *,
-        clock: Callable[[], float] = time.time,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self.state = state
         self._observers = observers
-        self._clock = clock
         self._timer = timer
         self._shown, self._shown_at = state, timer()
         self._process = psutil.Process()
@@ -56,7 +53,7 @@ class Reporter:
     def update(self, **changes: Any) -> None:
         """Change fields of the state and show it."""
         with self._lock:
-            self.state = replace(self.state, **changes, at=self._clock())
+            self.state = replace(self.state, **changes, at=time.time())
             if not self.state.phase.is_over:  # of a run that is over, it stays what the run needed
                 self.state = replace(self.state, memory_bytes=self._process.memory_info().rss)
             self.state = replace(self.state, goodput=self._spent())

@@ -37,11 +37,9 @@ class Replicas(Protocol):
 
     def agree_every(self, period: int) -> None:
         """Have the workers agree after so many steps from now on."""
-        ...
 
     def caused(self, error: BaseException) -> bool:
         """Return whether an error of a step may be that of another worker: a collective operation failed."""
-        ...
 
 
 class ReplicatedSession(Session, Protocol):
@@ -50,49 +48,38 @@ class ReplicatedSession(Session, Protocol):
     @property
     def shares_position(self) -> bool:
         """True if all workers read one input, each its part of every batch, so that its position is that of all."""
-        ...
 
     @property
     def has_own_state(self) -> bool:
         """True if each worker has something of its own that a checkpoint must hold."""
-        ...
 
     def own_state(self) -> bytes:
         """Return this worker's own state, in the form in which it is sent."""
-        ...
 
     def with_own_states(self, snapshot: Snapshot, states: Mapping[int, bytes]) -> Snapshot:
         """Return a snapshot with the own states of other workers, by rank."""
-        ...
 
     def restore_own_state(self, prefix: Path, rank: int) -> None:
         """Restore the own state that the worker of this rank had when a checkpoint was made."""
-        ...
 
     @property
     def stopped(self) -> str:
         """Why a callback has stopped the training; empty if none has."""
-        ...
 
     def stop(self, why: str) -> None:
         """Stop the training for this reason; with an empty one, do not stop it."""
-        ...
 
     def digests(self) -> Mapping[str, str]:
         """Return a digest of the value of each variable that is trained, by name."""
-        ...
 
     def epoch_logs(self) -> Mapping[str, float]:
         """Return the metrics of this worker for the epoch that ends at this boundary. For sessions that have epochs."""
-        ...
 
     def validation_logs(self) -> Mapping[str, float]:
         """Return the metrics of the validation of that epoch, if it has one."""
-        ...
 
     def agree_on(self, logs: Mapping[str, Any]) -> None:
         """Use these metrics for that epoch."""
-        ...
 
 
 class ChiefSession:

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from dataclasses import dataclass, field
 
 from trainerd.checkpoints import latest
 from trainerd.checkpoints.lineage import BACK, SET, SKIP, Change
@@ -33,13 +33,7 @@ _NOT_BACK = "the run did not go back"
 _NOT_SET = "not set"
 
 
-class GoesOn(Protocol):
-    """Restores the session from a checkpoint, and has everything resume from there."""
-
-    def __call__(self, found: Manifest) -> None:
-        """Resume from this checkpoint."""
-
-
+@dataclass
 class RunChanges:
     """Changes the course of one run.
 
@@ -51,33 +45,20 @@ class RunChanges:
       model: what is trained.
       session: the same; None if it cannot be restored while it trains. Then a run that is to go back is paused, and its
         next start goes back.
-      resume_from: see `GoesOn`.
+      resume_from: restores the session from a checkpoint, and has everything resume from there.
 
     Attributes:
       next_change: the step of the boundary at which something is to be done next; None if nothing is.
     """
 
-    def __init__(
-        self,
-        rundir: RunDirectory,
-        store: CheckpointStore,
-        checkpointer: Checkpointer,
-        reporter: Reporter,
-        model: Model,
-        session: Session | None,
-        resume_from: GoesOn,
-        *,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._rundir = rundir
-        self._store = store
-        self._checkpointer = checkpointer
-        self._reporter = reporter
-        self._model = model
-        self._session = session
-        self._resume_from = resume_from
-        self._clock = clock
-        self._ahead: list[Change] = []
+    _rundir: RunDirectory
+    _store: CheckpointStore
+    _checkpointer: Checkpointer
+    _reporter: Reporter
+    _model: Model
+    _session: Session | None
+    _resume_from: Callable[[Manifest], None]
+    _ahead: list[Change] = field(default_factory=list)
 
     @property
     def next_change(self) -> int | None:
@@ -118,7 +99,7 @@ class RunChanges:
                 log.info("the next start goes back to %s", request.target, extra={"event": "rollback"})
                 self._checkpointer.answers.give(ids, request.target.step, None)
                 return outcome.going_back(str(request.target))
-            found = rollback.go_back(self._rundir, self._store, request, self._clock())
+            found = rollback.go_back(self._rundir, self._store, request, time.time())
         except (UsageError, StorageError) as error:
             self._store.keep_for_now(None)
             if isinstance(error, StorageError) and error.is_unfinished:

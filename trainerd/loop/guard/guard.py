@@ -32,11 +32,9 @@ class Server(Protocol):
     @property
     def is_saving(self) -> bool:
         """True if a checkpoint is being written. Another one can begin after it."""
-        ...
 
     def save_held(self, held: BoundaryState) -> None:
         """Begin to make a checkpoint, for the commands that asked for one."""
-        ...
 
     def pause_held(self, held: BoundaryState) -> Outcome:
         """Make a checkpoint, and wait until it is durable.
@@ -44,7 +42,6 @@ class Server(Protocol):
         Raises:
           TrainerdError: it could not be made.
         """
-        ...
 
 
 class LoopGuard:

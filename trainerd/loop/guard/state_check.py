@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from trainerd.checkpoints.snapshot import Snapshot
 from trainerd.errors import JobError
@@ -24,9 +24,8 @@ class StateCheck:
       timer: seconds on a clock that is never set.
     """
 
-    def __init__(self, *, refuse: bool, timer: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, refuse: bool) -> None:
         self._refuse = refuse
-        self._timer = timer
         self._reported = set[str]()
         self._secs: dict[str, float] = {}  # that the last check took
 
@@ -46,10 +45,10 @@ class StateCheck:
         is_cheap = max(2 * cost, self._secs.get(what, 0.0)) <= SHARE * took
         if what in self._reported or not (is_cheap or (self._refuse and what not in self._secs)):
             return
-        begun = self._timer()
+        begun = time.monotonic()
         if require_unchanged(what, before, session, refuse=self._refuse):
             self._reported.add(what)
-        self._secs[what] = self._timer() - begun
+        self._secs[what] = time.monotonic() - begun
 
 
 @contextlib.contextmanager

@@ -44,7 +44,6 @@ class Raised(Protocol):
 
     def raise_for(self, request: Request, by: str = "") -> None:
         """Raise it; see `Flag.raise_for`."""
-        ...
 
 
 class SignalThread:

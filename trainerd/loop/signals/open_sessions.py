@@ -21,11 +21,9 @@ class Opened(Protocol):
 
     def close_for_another(self) -> None:
         """End the session if its loop has ended: another session begins in the same run directory."""
-        ...
 
     def was_left(self, frame: FrameType | None) -> bool:
         """See `left`."""
-        ...
 
     def end(self, error: BaseException | None) -> None:
         """End the session, which the program has left open at its end.
@@ -33,7 +31,6 @@ class Opened(Protocol):
         Args:
           error: the error that ended the program; None if there was none.
         """
-        ...
 
 
 _opened = process_wide("open sessions", dict[str, Opened]())
