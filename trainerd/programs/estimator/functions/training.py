@@ -69,11 +69,11 @@ class FunctionTraining(Training):
         """The global step."""
         return self.session.step
 
-    def _steps(self, last: float) -> None:
-        session, before = self.session, self.step
+    def _steps(self, begun: int, last: float) -> None:
+        session = self.session
         try:
             while session.step < last and not session.should_stop():
                 found = session.run(self._job.train_step, steps=int(min(last, _MOST)) - session.step)
                 self.loss = (found or {}).get(LOSS, self.loss)
         finally:
-            self._done = session.step - before
+            self._done = session.step - begun
