@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from trainerd.checkpoints import evaluations, manifest
@@ -21,8 +20,7 @@ from trainerd.loop.recorder import as_validation
 from trainerd.programs.estimator.checkpoints import rundir_of, step_of
 from trainerd.programs.estimator.evaluation.graph import GLOBAL_STEP
 from trainerd.rundir.paths import RunDirectory
-from trainerd.system.durable_files import storage, write_atomic
-from trainerd.system.regular_files import read_regular
+from trainerd.system.durable_files import read_json, storage, write_atomic
 
 _VAL = "val_"
 
@@ -73,7 +71,7 @@ class Records:
         self._path = self._rundir.path / f"evaluations{f'-{name}' if name else ''}.json"
         self._seen: dict[str, dict[str, Any]] = {}
         self._exported: dict[str, set[str]] = {}
-        self.summary = self._read()
+        self.summary = read_json(self._path, Summary) or Summary()  # damaged: it is made anew
 
     def go_back_to(self, step: int) -> None:
         """Forget evaluations of later steps, if any: the training has gone back, and they are of another line."""
@@ -145,14 +143,6 @@ class Records:
         with storage(f"write {self._path}"):
             text = json.dumps(asdict(self.summary), indent=1, allow_nan=False)
             write_atomic(self._path, text.encode() + b"\n", for_all=True)
-
-    def _read(self) -> Summary:
-        try:
-            with storage(f"read {self._path}", missing_ok=True):
-                return msgspec.json.decode(read_regular(self._path), type=Summary)
-        except msgspec.DecodeError:  # damaged: it is made anew
-            return Summary()
-        return Summary()
 
 
 def reason_of(model_dir: str, step: int) -> str | None:
