@@ -22,9 +22,8 @@ from trainerd.programs.experiment.export.naming import names_export
 from trainerd.programs.experiment.export.strategies import ExportStrategy
 from trainerd.programs.experiment.new_checkpoints import NewCheckpointHook, NewCheckpointListener, Throttle
 from trainerd.programs.experiment.once import OncePerCheckpoint
-from trainerd.programs.experiment.records import Records, Summary
+from trainerd.programs.experiment.records import Records
 from trainerd.programs.experiment.schedules import default_schedule
-from trainerd.rundir.state import EvaluationSummary
 
 tf1 = tf.compat.v1
 
@@ -453,13 +452,9 @@ class Experiment(Scheduled):
             lambda prefix: self._evaluated(prefix, name, input_fn),
             lambda metrics, prefix: self._maybe_export(metrics, checkpoint_path=prefix),
             exporters=lambda: [strategy.name for strategy in self._export_strategies],
+            show=self._estimator.show_evaluated if self._core_estimator_used else lambda evaluated: None,
             exports=exports,
-            after=self._show,
         )
-
-    def _show(self, summary: Summary) -> None:
-        if self._core_estimator_used:
-            self._estimator.show_evaluated(EvaluationSummary(summary.count, summary.best_step, summary.best))
 
     def _evaluated(self, prefix: str | None, name: str | None, input_fn: Any) -> Any:
         return self._call_evaluate(prefix, name, input_fn, steps=self._eval_steps, hooks=self._eval_hooks)

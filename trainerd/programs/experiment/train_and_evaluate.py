@@ -17,9 +17,8 @@ from trainerd.programs.experiment.continuous import ContinuousEvaluation, Pace
 from trainerd.programs.experiment.export.naming import names_export
 from trainerd.programs.experiment.new_checkpoints import NewCheckpointListener, Throttle
 from trainerd.programs.experiment.once import OncePerCheckpoint
-from trainerd.programs.experiment.records import Records, Summary
+from trainerd.programs.experiment.records import Records
 from trainerd.programs.experiment.specs import EvalSpec, TrainSpec
-from trainerd.rundir.state import EvaluationSummary
 
 tf1 = tf.compat.v1
 
@@ -75,7 +74,7 @@ class TrainAndEvaluate(Scheduled):
             self._evaluate,
             self._export,
             exporters=lambda: [exporter.name for exporter in eval_spec.exporters],
-            after=self._show,
+            show=own.show_evaluated,
         )
 
     schedules = ("run_chief", "run_evaluator", "run_local", "run_ps", "run_worker", "train_and_evaluate")
@@ -189,6 +188,3 @@ class TrainAndEvaluate(Scheduled):
                 )
             made.append(exported)
         return made
-
-    def _show(self, summary: Summary) -> None:
-        self._estimator.show_evaluated(EvaluationSummary(summary.count, summary.best_step, summary.best))
