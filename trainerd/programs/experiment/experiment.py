@@ -17,7 +17,7 @@ from trainerd.programs.estimator.checkpoints import newest_checkpoint, step_of
 from trainerd.programs.estimator.waiting import Waiting
 from trainerd.programs.experiment import server
 from trainerd.programs.experiment.adapters import as_estimator
-from trainerd.programs.experiment.continuous import ContinuousEvaluation, Pace, as_predicate, has_ended
+from trainerd.programs.experiment.continuous import ContinuousEvaluation, as_predicate, has_ended
 from trainerd.programs.experiment.export.naming import names_export
 from trainerd.programs.experiment.export.strategies import ExportStrategy
 from trainerd.programs.experiment.new_checkpoints import NewCheckpointHook, NewCheckpointListener, Throttle
@@ -296,21 +296,22 @@ class Experiment(Scheduled):
         only_once: bool,
         predicate: Callable[..., bool] | None,
     ) -> None:
-        pace = Pace(
-            self._eval_delay_secs if delay_secs is None else delay_secs,
-            self._continuous_eval_throttle_secs if throttle_secs is None else throttle_secs,
-            self._train_steps,
-            only_once,
-        )
-        once = self._once(name, input_fn)
-
         def again(prefix: str) -> Any:
             metrics = self._evaluated(prefix, name, input_fn)
             self._maybe_export(metrics, checkpoint_path=prefix)
             return metrics
 
+        evaluation = ContinuousEvaluation(
+            self._once(name, input_fn),
+            self._estimator.model_dir,
+            self._eval_delay_secs if delay_secs is None else delay_secs,
+            self._continuous_eval_throttle_secs if throttle_secs is None else throttle_secs,
+            self._train_steps,
+            predicate,
+            None if only_once else again,
+        )
         with self._waiting.listening():
-            ContinuousEvaluation(once, again, self._estimator.model_dir, pace, predicate).run(self._waiting)
+            evaluation.run(self._waiting)
 
     def train_and_evaluate(self) -> tuple[Any, Any]:
         """Train, and evaluate each new checkpoint between two steps, as often as `min_eval_frequency` allows.

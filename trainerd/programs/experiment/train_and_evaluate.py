@@ -13,7 +13,7 @@ from trainerd.programs.estimator.run_config import TaskType
 from trainerd.programs.estimator.waiting import Waiting
 from trainerd.programs.experiment import server
 from trainerd.programs.experiment.adapters import as_own_estimator
-from trainerd.programs.experiment.continuous import ContinuousEvaluation, Pace
+from trainerd.programs.experiment.continuous import ContinuousEvaluation
 from trainerd.programs.experiment.export.naming import names_export
 from trainerd.programs.experiment.new_checkpoints import NewCheckpointListener, Throttle
 from trainerd.programs.experiment.once import OncePerCheckpoint
@@ -152,8 +152,9 @@ class TrainAndEvaluate(Scheduled):
     def run_evaluator(self) -> None:
         """Evaluate what another process trains, until that is over."""
         spec, waiting = self._eval_spec, Waiting()
-        pace = Pace(spec.start_delay_secs, spec.throttle_secs, self._train_spec.max_steps)
-        evaluation = ContinuousEvaluation(self._once, self._once, self._estimator.model_dir, pace, None)
+        evaluation = ContinuousEvaluation(
+            self._once, self.model_dir, spec.start_delay_secs, spec.throttle_secs, self._train_spec.max_steps
+        )
         with waiting.listening():
             evaluation.run(waiting)
 
