@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,3 @@ def loss_is_smaller(best: Mapping[str, Any], current: Mapping[str, Any], names: 
         if not metrics or "loss" not in metrics:
             raise ValueError(f"{name} cannot be empty or no loss is found in it.")
     return bool(best["loss"] > current["loss"] or math.isnan(best["loss"]))
-
-
-Compare = Callable[..., bool]

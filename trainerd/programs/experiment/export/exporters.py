@@ -54,9 +54,9 @@ class _SavedModelExporter(Exporter):
         self,
         name: str,
         serving_input_receiver_fn: Callable[[], Any] | None,
-        assets_extra: Mapping[str, str] | None,
-        as_text: bool,
-        exports_to_keep: int | None,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        exports_to_keep: int | None = 5,
     ) -> None:
         if exports_to_keep is not None and exports_to_keep <= 0:
             raise ValueError(f"`exports_to_keep`, if provided, must be a positive number. Got {exports_to_keep}")
@@ -99,16 +99,6 @@ class LatestExporter(_SavedModelExporter):
     Raises:
       ValueError: `exports_to_keep` is not positive.
     """
-
-    def __init__(
-        self,
-        name: str,
-        serving_input_receiver_fn: Callable[[], Any] | None,
-        assets_extra: Mapping[str, str] | None = None,
-        as_text: bool = False,
-        exports_to_keep: int | None = 5,
-    ) -> None:
-        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
 
     def export(
         self, estimator: Any, export_path: str, checkpoint_path: str, eval_result: Any, is_the_final_export: bool
