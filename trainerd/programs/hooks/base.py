@@ -112,6 +112,21 @@ class Timed(Hook):
         """See `Hook`."""
         return math.inf if self._timer is None else self._timer.due_at(step)
 
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Do what is due after this step, if it is time."""
+        step = run_context.session.step
+        if self._timer is not None and self._timer.is_due(step):
+            self._act(step, run_values, *self._timer.done(step))
+
+    def _act(self, step: int, run_values: Any, secs: float | None, steps: int) -> None:
+        """Do what is due after this step.
+
+        Args:
+          step: the global step.
+          run_values: what the run gave.
+          secs, steps: since the last time; None and 0 the first time.
+        """
+
 
 def values_at_the_end(session: Any, fetches: Any, feeds: Any) -> Any:
     """Return the wanted values when no step follows; None if a step would have returned them, and none was run."""
