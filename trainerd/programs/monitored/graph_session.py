@@ -18,7 +18,7 @@ from trainerd.programs.monitored.hooked_run import HookedFound, HookedRun
 from trainerd.programs.monitored.lifecycle import Lifecycle
 from trainerd.programs.monitored.listeners import SavingListeners
 from trainerd.programs.monitored.recovery import CLOSING, CONSIDERING, CREATING, PREEMPTION, RUNNING
-from trainerd.programs.monitored.save_settings import SaveSettings, require_global_step
+from trainerd.programs.monitored.save_settings import SaveSettings
 from trainerd.programs.monitored.session_creators import ChiefSessionCreator
 from trainerd.programs.monitored.step_context import STOPPED, StepContext, require_step_fn
 from trainerd.run.program_loop import ProgramLoop
@@ -88,7 +88,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         )  # the global step beside the last run, how often it was the same
         self._global_step: Any = None
         if settings is not None:
-            self._global_step = require_global_step(settings.needing)
+            self._global_step = settings.require_global_step()
         elif not self._was_finalized:
             defaults.global_step()  # hooks ask the collections for it
         for hook in self._hooks:
