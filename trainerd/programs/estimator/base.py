@@ -107,10 +107,10 @@ class BaseEstimator(ABC):
         """
         return tf.train.load_variable(self._required_checkpoint(), name)
 
-    def _required_checkpoint(self) -> str:
+    def _required_checkpoint(self, missing: str = "Could not find trained model in model_dir:") -> str:
         found = self.latest_checkpoint()
         if found is None:
-            raise ValueError(f"Could not find trained model in model_dir: {self.model_dir}.")
+            raise ValueError(f"{missing} {self.model_dir}.")
         return found
 
     def _checkpoint_to_export(self) -> str:
@@ -119,10 +119,7 @@ class BaseEstimator(ABC):
         Raises:
           ValueError: there is none.
         """
-        found = self.latest_checkpoint()
-        if found is None:
-            raise ValueError(f"Couldn't find trained model at {self.model_dir}.")
-        return found
+        return self._required_checkpoint("Couldn't find trained model at")
 
     # ------------------------------------------------------------------ training
 
