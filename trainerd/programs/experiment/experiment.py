@@ -343,14 +343,9 @@ class Experiment(Scheduled):
         if not self._min_eval_frequency or not saves:
             return [], []
         throttle = Throttle(self._check_interval_secs, self._min_eval_frequency)
-        hook = NewCheckpointHook(
-            NewCheckpointListener(once, model_dir, throttle),
-            once,
-            model_dir,
-            every_steps=self._min_eval_frequency,
-            every_secs=self._check_interval_secs,
-        )
-        return [hook], []
+        if self._core_estimator_used:
+            return [], [NewCheckpointListener(once, model_dir, throttle)]
+        return [NewCheckpointHook(once, model_dir, throttle)], []
 
     def local_run(self) -> tuple[Any, Any]:
         """Call `train_and_evaluate` with `local_eval_frequency`. Deprecated."""
