@@ -20,7 +20,7 @@ from trainerd.programs.monitored.listeners import SavingListeners
 from trainerd.programs.monitored.recovery import CLOSING, CONSIDERING, CREATING, PREEMPTION, RUNNING
 from trainerd.programs.monitored.save_settings import SaveSettings
 from trainerd.programs.monitored.session_creators import ChiefSessionCreator
-from trainerd.programs.monitored.step_context import STOPPED, StepContext, require_step_fn
+from trainerd.programs.monitored.step_context import STOPPED, require_step_fn
 from trainerd.run.program_loop import ProgramLoop
 from trainerd.sessions.tf1 import defaults
 from trainerd.sessions.tf1.events import GraphEvents
@@ -60,7 +60,6 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
       TypeError: a hook is one of `trainerd.hooks`.
     """
 
-    StepContext = StepContext
     _recovers = True
 
     def __init__(
@@ -80,7 +79,6 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
         self._session: Any = None
         self._is_started = False
-        self._stops = self._has_reported_end = False
         self._seen, self._same, self._warned = (
             -1,
             0,
@@ -217,14 +215,6 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         """Return whether it is closed. As TensorFlow's: for tests."""
         return self._has_ended
 
-    def should_stop(self) -> bool:
-        """Return whether the loop should end."""
-        if self._session is None:
-            return True
-        self._attached.serve()
-        self._has_reported_end = self._is_over()
-        return self._has_reported_end
-
     def _is_over(self) -> bool:
         """Return whether a hook or a thread wants to stop. A thread's error ends the loop, unless it is a
         preemption's."""
@@ -258,7 +248,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
           ValueError: it does not take one argument, named `step_context`.
         """
         require_step_fn(step_fn)
-        return self._recovering(lambda: step_fn(StepContext(self._session, self._run)))
+        return self._recovering(lambda: step_fn(self.StepContext(self._session, self._run)))
 
     # ------------------------------------------------------------------ a step
 

@@ -6,6 +6,8 @@ import contextlib
 from abc import ABC, abstractmethod
 from typing import Any, Self
 
+import tensorflow as tf
+
 from trainerd.programs.monitored.listeners import SavingListeners
 from trainerd.programs.monitored.step_context import CLOSED
 from trainerd.run.attached import AttachedRun
@@ -20,10 +22,12 @@ class Lifecycle(ABC):
     raised is how the run has ended; what comes after it is done all the same.
     """
 
+    StepContext = tf.compat.v1.train.MonitoredSession.StepContext  # the argument of a `step_fn`
     _attached: AttachedRun
     _hooks: list[Any]
     _listeners: SavingListeners
-    _has_ended = _stops = _has_called_end = False
+    _session: Any
+    _has_ended = _stops = _has_called_end = _has_reported_end = False
 
     def close(self) -> None:
         """End each hook, save, and close the session.
@@ -38,9 +42,13 @@ class Lifecycle(ABC):
         """True if it was asked to stop for a pause."""
         return self._attached.is_paused
 
-    @abstractmethod
     def should_stop(self) -> bool:
         """Return whether the loop should end."""
+        if self._has_ended or self._session is None:
+            return True
+        self._attached.serve()
+        self._has_reported_end = self._is_over()
+        return self._has_reported_end
 
     def evaluating(self) -> contextlib.AbstractContextManager[None]:
         """Show that the loop waits for an evaluation while the block runs."""
@@ -119,6 +127,10 @@ class Lifecycle(ABC):
                 raise
             finally:
                 self._attached.leave(error)
+
+    @abstractmethod
+    def _is_over(self) -> bool:
+        """Return whether a hook or a thread wants to stop."""
 
     @abstractmethod
     def _end_hooks(self) -> None:

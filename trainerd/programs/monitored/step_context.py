@@ -1,4 +1,4 @@
-"""The argument of a `step_fn`."""
+"""The rules of a `step_fn`."""
 
 from __future__ import annotations
 
@@ -10,27 +10,6 @@ CLOSED = "Session is already closed."
 
 
 STOPPED = "Run called even after should_stop requested."
-
-
-class StepContext:
-    """The argument of a `step_fn`: a session without hooks, and a way to run with them.
-
-    Args:
-      session: the `tf.compat.v1.Session`.
-      run_with_hooks: `MonitoredSession.run`.
-    """
-
-    def __init__(self, session: Any, run_with_hooks: Callable[..., Any]) -> None:
-        self.session = session
-        self.run_with_hooks = run_with_hooks
-
-    def request_stop(self) -> None:
-        """End the step function, and the loop.
-
-        Raises:
-          StopIteration: always.
-        """
-        raise StopIteration("step_fn has requested the iterations to stop.")
 
 
 def require_step_fn(step_fn: Callable[..., Any]) -> None:
