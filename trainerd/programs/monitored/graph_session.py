@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.programs.hooks.base import require_graph_hooks
-from trainerd.programs.monitored.hooked_run import HookedFound, HookedRun
+from trainerd.programs.monitored.hooked_run import CALLER, LOSS, STEP, run_with_hooks
 from trainerd.programs.monitored.lifecycle import Lifecycle
 from trainerd.programs.monitored.listeners import SavingListeners
 from trainerd.programs.monitored.recovery import CLOSING, CONSIDERING, CREATING, PREEMPTION, RUNNING
@@ -93,7 +93,8 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
             hook.begin()
         self._listeners = settings.listeners if settings is not None else SavingListeners(())
         self._listeners.begin()
-        self._hooked_run = HookedRun(self._hooks, self._global_step, settings.loss if settings is not None else None)
+        beside = {STEP: self._global_step, LOSS: settings.loss if settings is not None else None}
+        self._beside = {name: part for name, part in beside.items() if part is not None}
         self._creator = session_creator or ChiefSessionCreator()
         self._attached: GraphRun = self._make_run()
         with self._attached.begun():
@@ -271,18 +272,18 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         boundary = self._attached.boundary
         assert boundary is not None
         if not boundary.is_mine:  # another thread's, which may wait for the loop's
-            return self._hooked_or_first(fetches, feed_dict, options, run_metadata).result
+            return self._hooked_or_first(fetches, feed_dict, options, run_metadata)[CALLER]
         with boundary.lock:
             with boundary.in_step:
                 found = self._hooked_or_first(fetches, feed_dict, options, run_metadata)
-            step = found.step
+            step = found.get(STEP)
             if step is not None:
                 self._watch(step)
-            if found.loss is not None:
-                self._attached.follow(float(found.loss))
+            if LOSS in found:
+                self._attached.follow(float(found[LOSS]))
             if boundary.flag.is_raised or (step is not None and step + 1 >= self._attached.next_step):
                 boundary.reached()
-        return found.result
+        return found[CALLER]
 
     def _watch(self, step: int) -> None:
         """Warn a few times if nothing counts the steps, in the words of TensorFlow's StepCounterHook."""
@@ -298,11 +299,12 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
             tf1.logging.warning(_STALE, step, self._seen)
         self._seen = step
 
-    def _hooked_or_first(self, fetches: Any, feeds: Any, options: Any, metadata: Any) -> HookedFound:
+    def _hooked_or_first(self, fetches: Any, feeds: Any, options: Any, metadata: Any) -> dict[Any, Any]:
         """Run with hooks. Where a thread has failed before, a step's error is its consequence: raise the thread's."""
         try:
-            found = self._hooked_run(self._session, fetches, feeds, options, metadata)
-            self._stops = self._stops or found.stop_requested
+            asked = {CALLER: fetches, **self._beside}
+            found, stops = run_with_hooks(self._session, self._hooks, asked, feeds, options, metadata)
+            self._stops = self._stops or stops
             return found
         except PREEMPTION:
             raise
