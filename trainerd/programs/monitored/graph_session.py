@@ -15,12 +15,10 @@ import tensorflow as tf
 
 from trainerd.programs.hooks.base import require_graph_hooks
 from trainerd.programs.monitored.hooked_run import CALLER, LOSS, STEP, run_with_hooks
-from trainerd.programs.monitored.lifecycle import Lifecycle
-from trainerd.programs.monitored.listeners import SavingListeners
+from trainerd.programs.monitored.lifecycle import STOPPED, Lifecycle, SavingListeners, require_step_fn
 from trainerd.programs.monitored.recovery import CLOSING, CONSIDERING, CREATING, PREEMPTION, RUNNING
 from trainerd.programs.monitored.save_settings import SaveSettings
 from trainerd.programs.monitored.session_creators import ChiefSessionCreator
-from trainerd.programs.monitored.step_context import STOPPED, require_step_fn
 from trainerd.run.program_loop import ProgramLoop
 from trainerd.sessions.tf1 import defaults
 from trainerd.sessions.tf1.events import GraphEvents

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from trainerd.loop.schedule import Schedule
 from trainerd.programs.hooks.checkpoint_saver import CheckpointSaverHook
-from trainerd.programs.monitored.listeners import SavingListeners
+from trainerd.programs.monitored.lifecycle import SavingListeners
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.tf1 import defaults
 from trainerd.sessions.tf1.run import GraphRun

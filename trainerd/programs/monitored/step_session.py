@@ -12,10 +12,8 @@ import tensorflow as tf
 from trainerd.loop.flag import Request
 from trainerd.loop.schedule import Schedule
 from trainerd.programs.monitored.hook_session import HookSession
-from trainerd.programs.monitored.lifecycle import Lifecycle
-from trainerd.programs.monitored.listeners import SavingListeners
+from trainerd.programs.monitored.lifecycle import STOPPED, Lifecycle, SavingListeners, require_step_fn
 from trainerd.programs.monitored.save_settings import StepSaveSettings, with_hook_that_saves
-from trainerd.programs.monitored.step_context import STOPPED, require_step_fn
 from trainerd.run.program_loop import ProgramLoop
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.tf2.job_run import JobRun
