@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from trainerd.programs.hooks.base import require_graph_hooks
 from trainerd.programs.monitored.hooked_run import CALLER, LOSS, STEP, run_with_hooks
-from trainerd.programs.monitored.lifecycle import STOPPED, Lifecycle, SavingListeners, require_step_fn
+from trainerd.programs.monitored.lifecycle import Lifecycle, SavingListeners, require_step_fn
 from trainerd.programs.monitored.recovery import CLOSING, CONSIDERING, CREATING, PREEMPTION, RUNNING
 from trainerd.programs.monitored.save_settings import SaveSettings
 from trainerd.programs.monitored.session_creators import ChiefSessionCreator
@@ -264,9 +264,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
                 self._close_session()
 
     def _run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        # A pause may come between the program's look and its run: then the run is done, and the next look reports it.
-        if self._stops or (self._has_reported_end and self._attached.outcome is not None):
-            raise RuntimeError(STOPPED)
+        self._require_not_stopped()
         boundary = self._attached.boundary
         assert boundary is not None
         if not boundary.is_mine:  # another thread's, which may wait for the loop's

@@ -17,9 +17,6 @@ from trainerd.run.attached import AttachedRun
 from trainerd.run.failures import is_clean
 from trainerd.rundir.state import EvaluationSummary
 
-CLOSED = "Session is already closed."
-STOPPED = "Run called even after should_stop requested."
-
 
 class SavingListeners:
     """Calls `before_save` before the state is taken, and `after_save` when it is on disk, before the next step.
@@ -142,7 +139,12 @@ class Lifecycle(ABC):
 
     def _require_open(self) -> None:
         if self._has_ended:
-            raise RuntimeError(CLOSED)
+            raise RuntimeError("Session is already closed.")
+
+    def _require_not_stopped(self) -> None:
+        # A pause may come between the program's look and its run: then the run is done, and the next look reports it.
+        if self._stops or (self._has_reported_end and self._attached.outcome is not None):
+            raise RuntimeError("Run called even after should_stop requested.")
 
     def _call_listeners(self) -> None:
         """Call the listeners for a checkpoint of this boundary, when it is on disk."""

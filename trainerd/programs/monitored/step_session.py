@@ -12,7 +12,7 @@ import tensorflow as tf
 from trainerd.loop.flag import Request
 from trainerd.loop.schedule import Schedule
 from trainerd.programs.monitored.hook_session import HookSession
-from trainerd.programs.monitored.lifecycle import STOPPED, Lifecycle, SavingListeners, require_step_fn
+from trainerd.programs.monitored.lifecycle import Lifecycle, SavingListeners, require_step_fn
 from trainerd.programs.monitored.save_settings import StepSaveSettings, with_hook_that_saves
 from trainerd.run.program_loop import ProgramLoop
 from trainerd.rundir.paths import RunDirectory
@@ -125,8 +125,7 @@ class MonitoredStepSession(Lifecycle):
           ValueError: `steps` is not positive, or goes with a `feed_dict`.
         """
         self._require_open()
-        if self._stops or (self._has_reported_end and self._attached.outcome is not None):
-            raise RuntimeError(STOPPED)
+        self._require_not_stopped()
         if steps is not None and (feed_dict or steps < 1):
             raise ValueError(f"steps must be 1 or more, without a feed_dict; they are {steps!r} and {feed_dict!r}.")
         boundary, result, before = self._session.session_link.boundary, None, self.step
