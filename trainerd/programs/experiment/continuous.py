@@ -17,7 +17,7 @@ from trainerd.programs.estimator.arguments import names_of_arguments
 from trainerd.programs.estimator.checkpoints import newest_checkpoint
 from trainerd.programs.estimator.evaluation.graph import GLOBAL_STEP
 from trainerd.programs.estimator.waiting import Waiting
-from trainerd.programs.experiment.once import OncePerCheckpoint
+from trainerd.programs.experiment.records import OncePerCheckpoint
 
 log = logging.getLogger(__name__)
 tf1 = tf.compat.v1

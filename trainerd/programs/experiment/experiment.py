@@ -21,8 +21,7 @@ from trainerd.programs.experiment.continuous import ContinuousEvaluation, as_pre
 from trainerd.programs.experiment.export.naming import names_export
 from trainerd.programs.experiment.export.strategies import ExportStrategy
 from trainerd.programs.experiment.new_checkpoints import NewCheckpointHook, NewCheckpointListener, Throttle
-from trainerd.programs.experiment.once import OncePerCheckpoint
-from trainerd.programs.experiment.records import Records
+from trainerd.programs.experiment.records import OncePerCheckpoint, Records
 from trainerd.programs.experiment.schedules import default_schedule
 
 tf1 = tf.compat.v1

@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from trainerd.checkpoints.manifest import FINISH
 from trainerd.programs.estimator.checkpoints import newest_checkpoint
-from trainerd.programs.experiment.once import OncePerCheckpoint
-from trainerd.programs.experiment.records import prefix_of, reason_of
+from trainerd.programs.experiment.records import OncePerCheckpoint, prefix_of, reason_of
 from trainerd.system.elapsed import Elapsed
 
 _ON_SCHEDULE = {"schedule", "retry", FINISH}

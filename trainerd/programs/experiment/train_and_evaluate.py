@@ -16,8 +16,7 @@ from trainerd.programs.experiment.adapters import as_own_estimator
 from trainerd.programs.experiment.continuous import ContinuousEvaluation
 from trainerd.programs.experiment.export.naming import names_export
 from trainerd.programs.experiment.new_checkpoints import NewCheckpointListener, Throttle
-from trainerd.programs.experiment.once import OncePerCheckpoint
-from trainerd.programs.experiment.records import Records
+from trainerd.programs.experiment.records import OncePerCheckpoint, Records
 from trainerd.programs.experiment.specs import EvalSpec, TrainSpec
 
 tf1 = tf.compat.v1
