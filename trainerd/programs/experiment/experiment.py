@@ -18,7 +18,7 @@ from trainerd.programs.estimator.waiting import Waiting
 from trainerd.programs.experiment import server
 from trainerd.programs.experiment.adapters import as_estimator
 from trainerd.programs.experiment.continuous import ContinuousEvaluation, as_predicate, has_ended
-from trainerd.programs.experiment.export.naming import names_export
+from trainerd.programs.experiment.export.exporters import names_export
 from trainerd.programs.experiment.export.strategies import ExportStrategy
 from trainerd.programs.experiment.new_checkpoints import NewCheckpointHook, NewCheckpointListener, Throttle
 from trainerd.programs.experiment.records import OncePerCheckpoint, Records

@@ -14,7 +14,7 @@ from trainerd.programs.estimator.waiting import Waiting
 from trainerd.programs.experiment import server
 from trainerd.programs.experiment.adapters import as_own_estimator
 from trainerd.programs.experiment.continuous import ContinuousEvaluation
-from trainerd.programs.experiment.export.naming import names_export
+from trainerd.programs.experiment.export.exporters import names_export
 from trainerd.programs.experiment.new_checkpoints import NewCheckpointListener, Throttle
 from trainerd.programs.experiment.records import OncePerCheckpoint, Records
 from trainerd.programs.experiment.specs import EvalSpec, TrainSpec
