@@ -19,7 +19,7 @@ from trainerd.job.user_code import job_traceback
 from trainerd.programs.estimator.checkpoints import step_of as step_of_checkpoint
 from trainerd.programs.estimator.export.saved_model import exports_in, write_below
 from trainerd.programs.experiment.early_stopping import read_eval_metrics
-from trainerd.programs.experiment.export.best import best_in, keep_best
+from trainerd.programs.experiment.export.exporters import best_in, keep_best
 from trainerd.rundir.paths import RunDirectory
 
 tf1 = tf.compat.v1

@@ -358,8 +358,10 @@ def strategy(**more: Any) -> trainerd.ExportStrategy:
     return trainerd.make_export_strategy(lambda: None, exports_to_keep=None, **more)
 
 
-def hooks_of(estimator: Any, training: int = 0) -> Any:
-    return estimator.trained[training]["monitors" if isinstance(estimator, Fitted) else "hooks"]
+def watching(estimator: Any, training: int = 0) -> Any:
+    """What looks for checkpoints in a training: a hook, or the listener of an estimator of trainerd's."""
+    given = estimator.trained[training]
+    return given["monitors"] if isinstance(estimator, Fitted) else given["hooks"] + (given["saving_listeners"] or [])
 
 
 def test_train_and_evaluate(tmp_path: Path, kind: type[Any]) -> None:
@@ -369,16 +371,17 @@ def test_train_and_evaluate(tmp_path: Path, kind: type[Any]) -> None:
     estimator = made.estimator
     assert (len(estimator.trained), len(estimator.evaluated), estimator.exported) == (1, 1, 1)
     assert estimator.evaluated[0]["name"] is None and estimator.evaluated[0]["hooks"] == [hook]
-    (watching,) = hooks_of(estimator)
-    assert isinstance(watching, tf1.train.SessionRunHook)
+    (found,) = watching(estimator)
+    wanted = tf1.train.SessionRunHook if isinstance(estimator, Fitted) else tf1.train.CheckpointSaverListener
+    assert isinstance(found, wanted)
     made.train(delay_secs=0)
-    assert hooks_of(estimator, 1) == [], "the next training has it not"
+    assert watching(estimator, 1) == [], "the next training has it not"
 
 
 def test_without_a_frequency_it_evaluates_at_the_end(tmp_path: Path, kind: type[Any]) -> None:
     made = experiment(kind(tmp_path), train_steps=100, min_eval_frequency=0)
     made.train_and_evaluate()
-    assert hooks_of(made.estimator) == [] and len(made.estimator.evaluated) == 1
+    assert watching(made.estimator) == [] and len(made.estimator.evaluated) == 1
 
 
 def test_strategies_are_reset(tmp_path: Path, kind: type[Any]) -> None:
@@ -415,7 +418,7 @@ def test_local_run_is_train_and_evaluate_and_deprecated(
     with pytest.warns(DeprecationWarning, match="local_run will be renamed"):
         made.local_run()
     assert len(made.estimator.trained) == len(made.estimator.evaluated) == 1
-    assert len(hooks_of(made.estimator)) == 1
+    assert len(watching(made.estimator)) == 1
     made.train_and_evaluate()
     assert frequencies == [10, 1]
 

@@ -21,7 +21,7 @@ import trainerd
 from trainerd.checkpoints.contents.object_graph import GRAPH_KEY, entries
 from trainerd.checkpoints.format import sstable
 from trainerd.config.fingerprint import differences
-from trainerd.events.purge import VOID
+from trainerd.events.event_file import VOID
 from trainerd.history.curves import read_events
 from trainerd.sessions.input.iterator_state import Position, set_drawn
 from trainerd.sessions.input.pipeline import dataset_of, describe, fingerprint, stages
@@ -79,7 +79,7 @@ def test_event_files_are_named_by_their_second_and_their_process(tmp_path: Path)
 
 
 def test_a_summary_has_the_kind_of_value_that_no_dashboard_shows() -> None:
-    """trainerd/events/purge.py takes points back with it; test_events.py shows that both loaders follow."""
+    """trainerd/events/event_file.py takes points back with it; test_events.py shows that both loaders follow."""
     assert VOID in Summary.Value.DESCRIPTOR.oneofs_by_name["value"].fields[1].containing_type.fields_by_name
 
 

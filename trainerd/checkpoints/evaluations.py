@@ -8,8 +8,6 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
-import msgspec
-
 from trainerd import text
 from trainerd.checkpoints.manifest import Manifest
 from trainerd.errors import StorageError
@@ -17,8 +15,7 @@ from trainerd.rundir import run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.shared_files import writing
 from trainerd.system import safe_paths
-from trainerd.system.durable_files import storage, write_atomic
-from trainerd.system.regular_files import read_regular
+from trainerd.system.durable_files import read_json, storage, write_atomic
 
 log = logging.getLogger(__name__)
 
@@ -69,14 +66,8 @@ def read(rundir: RunDirectory, checkpoint: Manifest) -> Evaluations:
       StorageError: the file cannot be read.
     """
     none = Evaluations(_index(rundir, checkpoint))
-    path = rundir.evaluations(checkpoint.step)
-    try:
-        with storage(f"read {path}", missing_ok=True):
-            found = msgspec.json.decode(read_regular(path), type=Evaluations)
-            return found if found.index == none.index else none
-    except msgspec.DecodeError:
-        return none
-    return none
+    found = read_json(rundir.evaluations(checkpoint.step), Evaluations)
+    return found if found is not None and found.index == none.index else none
 
 
 def figures(rundir: RunDirectory, checkpoint: Manifest) -> dict[str, float]:

@@ -4,6 +4,12 @@ TensorBoard wants one file at a time in a folder, so everything goes through one
 job's own `tf.summary` calls. The public API writes no SessionLog, which TensorBoard's slow loader needs in order
 to forget steps that were run again. So whole events are imported through the writer's resource. That attribute is
 not public: tests/tensorflow/test_internals.py names the versions for which it holds.
+
+A process that is killed has often written points that are later than its last checkpoint. The next one runs those
+steps again, and voids the points. TensorBoard's slow loader forgets them where it finds a `SessionLog.START`. Its fast
+loader, the default, does not know that event: it forgets a tag's later points only when one of the same tag comes with
+an earlier step. So each such tag is given an event at the first void step, with a value of a kind that no dashboard
+shows.
 """
 
 from __future__ import annotations
@@ -17,10 +23,10 @@ from typing import Any
 
 import tensorflow as tf
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
 
 from trainerd.errors import StorageError
-from trainerd.events.purge import void_from
+from trainerd.history.curves import events
 from trainerd.system.durable_files import fsync_file
 
 FLUSH_SECS = 10.0
@@ -30,6 +36,10 @@ FLUSH_EVENTS = 1000
 # which must not wait for a disk, and an error there would be taken for the job's.
 _NEVER_EVENTS = 2**31 - 1
 _NEVER_MILLIS = 2_000_000  # TensorFlow multiplies it by 1000 in 32 bits
+
+# Of TensorFlow 0.x. The slow loader skips it; the fast one counts it as a point that cannot be read, and hides it.
+VOID = "obsolete_old_style_histogram"
+_SCALAR = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="scalars"), data_class=1)
 
 
 class EventFile:
@@ -57,7 +67,7 @@ class EventFile:
         self._timer = timer
         self.last_step = self.flushed_step = step - 1
         with self._storage():
-            void = void_from(logdir, step)
+            void = _void_from(logdir, step)
             before = set(own_files(logdir))
             logdir.stat()  # TensorFlow would create the directory again if it was moved away
             self.writer = tf.summary.create_file_writer(
@@ -139,3 +149,33 @@ def remove_empty(logdir: Path) -> None:
         for path in own_files(logdir):
             if path.stat().st_size == 0:
                 path.unlink()
+
+
+def _void_from(logdir: Path, step: int) -> list[Summary.Value]:
+    """Return a value for each tag with points of `step` or later. Written at `step`, it voids them.
+
+    Reads the newest file, and older ones as far as needed: where a process has begun at this step or before, it has
+    taken back what was later in the files before its own.
+
+    Raises:
+      OSError: a file cannot be read.
+    """
+    found: dict[str, Summary.Value] = {}
+    for path in sorted(logdir.glob("events.out.tfevents.*"), reverse=True):
+        begun = False
+        with path.open("rb") as file:  # a link that the user made, to an archive, is followed
+            for event in events(file):
+                begun = begun or (event.session_log.status == SessionLog.START and event.step <= step)
+                if event.step >= step:
+                    for value in event.summary.value:
+                        if value.WhichOneof("value") != VOID and value.tag not in found:
+                            found[value.tag] = _void(value)
+        if begun:
+            break
+    return list(found.values())
+
+
+def _void(value: Summary.Value) -> Summary.Value:
+    """Return a value that voids points. It has the kind of the curve, for when the real points are deleted."""
+    metadata = value.metadata if value.HasField("metadata") else _SCALAR
+    return Summary.Value(tag=value.tag, metadata=metadata, **{VOID: b""})

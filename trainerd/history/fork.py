@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-import msgspec
-
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.checkpoint_state import StateFile
 from trainerd.checkpoints.manifest import DamagedError, Manifest
@@ -20,8 +18,8 @@ from trainerd.history.lines import checkpoints_of
 from trainerd.history.rollback import RollbackTarget, require_target
 from trainerd.rundir.paths import RunDirectory, logdir_mistake
 from trainerd.system import safe_paths
-from trainerd.system.durable_files import NO_LINKS, open_new, storage, write_durable
-from trainerd.system.regular_files import open_to_read, read_regular
+from trainerd.system.durable_files import NO_LINKS, open_new, read_json, storage, write_durable
+from trainerd.system.regular_files import open_to_read
 from trainerd.system.staging import put_in_place, require_free, staged
 
 _PIECE = 1 << 20  # bytes that are copied at a time
@@ -84,12 +82,7 @@ def fork(
 
 def origin_of(rundir: RunDirectory) -> Origin | None:
     """Return the origin of a forked run; None if the run was not forked."""
-    try:
-        with storage(f"read {rundir.origin}", missing_ok=True):
-            return msgspec.json.decode(read_regular(rundir.origin), type=Origin)
-    except msgspec.DecodeError:
-        return None
-    return None
+    return read_json(rundir.origin, Origin)
 
 
 def _fill(staging: RunDirectory, source: RunDirectory, found: Manifest, origin: Origin) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from trainerd import open_job
@@ -49,45 +48,25 @@ class Evaluator:
       rundir: the run directory.
       entry: under which name the results are kept; "" for the job's own.
       again: whether checkpoints with a result are evaluated once more.
-      clock: seconds since 1970 (UTC).
-      timer: seconds on a clock that is never set.
 
     Raises:
       EntryError: the job cannot be had, or has no evaluation.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        rundir: RunDirectory,
-        *,
-        entry: str = "",
-        again: bool = False,
-        clock: Callable[[], float] = time.time,
-        timer: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, config: Config, rundir: RunDirectory, *, entry: str, again: bool) -> None:
         self._session = open_job.open_session(replace(config, input_position="restart"))
         if not self._session.can_score:
             raise EntryError(f"entry = {config.entry!r}:\n{_HOW}")
         self._rundir = rundir
         self._entry = entry
         self._again = again
-        self._clock = clock
-        self._timer = timer
 
-    def evaluate(self, steps: Iterable[int]) -> Iterator[Result]:
-        """Evaluate these checkpoints, and put each result on disk as soon as it is known.
-
-        Yields:
-          The result of each.
+    def evaluate(self, step: int) -> Result:
+        """Evaluate a checkpoint, and put the result on disk.
 
         Raises:
-          StorageError: a result cannot be written.
+          StorageError: it cannot be written.
         """
-        for step in steps:
-            yield self._one(step)
-
-    def _one(self, step: int) -> Result:
         path = self._rundir.manifest(step)
         try:
             found = manifests.read(path)
@@ -103,8 +82,8 @@ class Evaluator:
             return Result(step, {}, error=said)
 
     def _scored(self, found: Manifest) -> dict[str, float]:
-        begun, at = self._timer(), self._clock()
+        begun, at = time.monotonic(), time.time()
         self._session.load(self._rundir.prefix(found.step))
         metrics = as_validation(self._session.score())
-        evaluations.record(self._rundir, found, self._entry, metrics, at, self._timer() - begun)
+        evaluations.record(self._rundir, found, self._entry, metrics, at, time.monotonic() - begun)
         return metrics

@@ -1,8 +1,9 @@
-"""Packages a checkpoint for use elsewhere: its model, a card, checksums. Imports TensorFlow."""
+"""Packages a checkpoint for use elsewhere: its model, a README, checksums. Imports TensorFlow."""
 
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,19 +15,24 @@ import tensorflow as tf
 from trainerd import open_job
 from trainerd.checkpoints import evaluations
 from trainerd.checkpoints.format.os_errors import is_disk_full
+from trainerd.checkpoints.lineage import as_json
 from trainerd.checkpoints.manifest import FileRecord, Manifest
+from trainerd.config.fingerprint import of_config
 from trainerd.config.schema import Config
 from trainerd.errors import EntryError, ReleaseError, StorageError, TrainerdError
+from trainerd.history import plots
+from trainerd.history.fork import origin_of
+from trainerd.history.story import story_of
 from trainerd.job.user_code import job_traceback, user_code
 from trainerd.loop.contract import Exportable
 from trainerd.loop.recorder import as_validation
-from trainerd.release import card
 from trainerd.release.alone import digest
 from trainerd.release.archive import archive
 from trainerd.release.verify import references_of, verify
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system.durable_files import storage
 from trainerd.system.staging import put_in_place, staged
+from trainerd.text import figure
 
 SAVEDMODEL, KERAS, WEIGHTS = "savedmodel", "keras", "weights"
 NAMES = {SAVEDMODEL: "savedmodel", KERAS: "model.keras", WEIGHTS: "model.weights.h5"}
@@ -39,6 +45,7 @@ _HOW = """\
       return trainerd.Job(..., export=export)
 
   An Estimator has `export_saved_model` and exporters of its own: docs/experiment.md."""
+_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -143,10 +150,65 @@ def _variables(prefix: Path) -> set[str]:
 
 def _describe(release: Release, figures: Mapping[str, float], compared: Mapping[str, str], staging: Path) -> None:
     """Write README.md with its picture, and release.json with the checksums of everything else."""
-    metrics = evaluations.figures(release.rundir, release.checkpoint)
-    has_picture = card.draw(release.rundir, release.checkpoint.step, staging / "loss.png")
-    about = card.about(release.config, release.rundir, release.checkpoint, metrics, figures, compared)
-    (staging / "README.md").write_text(card.readme(about, has_picture=has_picture), encoding="utf-8")
+    has_picture = _draw(release.rundir, release.checkpoint.step, staging / "loss.png")
+    about = _about(release, figures, compared)
+    (staging / "README.md").write_text(_readme(about, has_picture=has_picture), encoding="utf-8")
     files = sorted(path for path in staging.rglob("*") if path.is_file())
     about["files"] = {str(path.relative_to(staging)): vars(FileRecord.of(path)) for path in files}
     (staging / "release.json").write_text(json.dumps(about, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _about(release: Release, figures: Mapping[str, float], compared: Mapping[str, str]) -> dict[str, Any]:
+    """Return the content of `release.json`, except the files."""
+    checkpoint, origin = release.checkpoint, origin_of(release.rundir)
+    return {
+        "format": _FORMAT,
+        "job": release.config.entry,
+        "step": checkpoint.step,
+        "saved_at": checkpoint.at,
+        "trained_secs": checkpoint.trained_secs,
+        "metrics": _plain(evaluations.figures(release.rundir, checkpoint)),
+        "figures": _plain(figures),
+        "verified": dict(compared),
+        "config": of_config(release.config),
+        "fingerprint": checkpoint.fingerprint,
+        "lineage": as_json(checkpoint.lineage),
+        "origin": None if origin is None else vars(origin),
+    }
+
+
+def _plain(values: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+
+def _readme(facts: Mapping[str, Any], *, has_picture: bool) -> str:
+    """Return the README of a release."""
+    lines = [f"# {facts['job']}, step {facts['step']:,}", ""]
+    if facts["figures"]:
+        lines += ["| metric | value |", "|---|---|"]
+        lines += [f"| {n} | {figure(math.nan if v is None else v)} |" for n, v in facts["figures"].items()]
+        lines.append("")
+    loads = {
+        SAVEDMODEL: 'loaded = tf.saved_model.load("savedmodel")  # keep it while its functions are called',
+        KERAS: 'model = keras.models.load_model("model.keras")',
+        WEIGHTS: 'model.load_weights("model.weights.h5")',
+    }
+    lines += ["```python", *(loads[form] for form in facts["verified"]), "```", ""]
+    lines += ["Each was loaded again and compared with the checkpoint:", ""]
+    lines += [f"- {form}: {compared}" for form, compared in facts["verified"].items()]
+    lines += ["", "`release.json` has the metrics, the config, the versions, and the checksum of each file."]
+    if has_picture:
+        lines += ["", "![The loss, and the step that was chosen](loss.png)"]
+    return "\n".join(lines) + "\n"
+
+
+def _draw(rundir: RunDirectory, step: int, path: Path) -> bool:
+    """Draw the loss and the chosen step. Returns whether there is a curve of it."""
+    try:
+        story = story_of(rundir)
+    except StorageError:
+        return False
+    if not story.curve.steps:
+        return False
+    plots.as_picture(story, path, chosen=step)
+    return True

@@ -15,14 +15,17 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
+import msgspec
 import psutil
 import xxhash
 
 from trainerd.errors import StorageError
 from trainerd.system import safe_paths
-from trainerd.system.regular_files import open_to_read
+from trainerd.system.regular_files import open_to_read, read_regular
+
+_Content = TypeVar("_Content")
 
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]+\.tmp")  # the name of a file that is not written yet
 _LEFT_SECS = 60.0  # after which a process that is gone has left such a file: to write one takes milliseconds
@@ -50,6 +53,17 @@ def storage(doing: str, *, missing_ok: bool = False) -> Iterator[None]:
         if missing_ok and error.errno in (errno.ENOENT, errno.ENOTDIR):
             return
         raise storage_error(error, doing) from error
+
+
+def read_json(path: Path, kind: type[_Content]) -> _Content | None:
+    """Return the content of a file of JSON as this type; None if there is no file, or it is damaged.
+
+    Raises:
+      StorageError: it cannot be read.
+    """
+    with storage(f"read {path}", missing_ok=True), contextlib.suppress(ValueError, RecursionError):
+        return msgspec.json.decode(read_regular(path), type=kind)
+    return None
 
 
 def storage_error(error: OSError, doing: str) -> StorageError:

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainerd.errors import TrainerdError
-from trainerd.history.curve_follower import CurveFollower
-from trainerd.history.curves import Curve
+from trainerd.history.curves import Curve, CurveFollower
 from trainerd.history.story import StoryMoment, moments_of
 from trainerd.history.timeline import TimelineEntry, present_line
 from trainerd.rundir import registry

@@ -20,8 +20,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 
 from tests.unit.test_rollback import write
 from tests.unit.watch.conftest import MakeRun
-from trainerd.history.curve_follower import CurveFollower
-from trainerd.history.curves import read_curve
+from trainerd.history.curves import CurveFollower, read_curve
 from trainerd.history.lines import Line
 from trainerd.history.story import MomentKind
 from trainerd.history.timeline import TimelineEntry, present_line

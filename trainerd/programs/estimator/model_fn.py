@@ -9,10 +9,12 @@ import tensorflow as tf
 
 from trainerd.programs.estimator.arguments import names_of_arguments
 from trainerd.programs.estimator.export.outputs import outputs_of
+from trainerd.programs.estimator.hooks import checked_hooks
 from trainerd.programs.estimator.keras_layers import note_cure
 
 tf1 = tf.compat.v1
 
+_HOOKS = "All hooks must be SessionRunHook instances"
 _ANOTHER_GRAPH = (
     '{0} with "{1}" must be from the default graph. Possible causes of this error include: \n\n'
     "1) {0} was created outside the context of the default graph.\n\n"
@@ -83,10 +85,10 @@ class EstimatorSpec(_Fields):
             loss=_checked_loss(loss, mode),
             predictions=predictions,
             export_outputs=outputs_of(export_outputs, predictions) if mode == ModeKeys.PREDICT else export_outputs,
-            training_chief_hooks=_checked_hooks(training_chief_hooks),
-            training_hooks=_checked_hooks(training_hooks),
-            evaluation_hooks=_checked_hooks(evaluation_hooks),
-            prediction_hooks=_checked_hooks(prediction_hooks),
+            training_chief_hooks=tuple(checked_hooks(training_chief_hooks, _HOOKS)),
+            training_hooks=tuple(checked_hooks(training_hooks, _HOOKS)),
+            evaluation_hooks=tuple(checked_hooks(evaluation_hooks, _HOOKS)),
+            prediction_hooks=tuple(checked_hooks(prediction_hooks, _HOOKS)),
             eval_metric_ops=_checked_metrics(eval_metric_ops),
             scaffold=_checked_scaffold(scaffold),
         )
@@ -184,14 +186,6 @@ def _checked_predictions(predictions: Any, mode: str) -> Any:
             raise TypeError(f"predictions{f'[{key}]' if is_dict else ''} must be Tensor, given: {value}")
         _require_here(value, "prediction values", f"{key}: {value.name}" if is_dict else value.name)
     return predictions
-
-
-def _checked_hooks(hooks: Iterable[Any] | None) -> tuple[Any, ...]:
-    found = tuple(hooks or ())
-    for hook in found:
-        if not isinstance(hook, tf1.train.SessionRunHook):
-            raise TypeError(f"All hooks must be SessionRunHook instances, given: {hook}")
-    return found
 
 
 def _checked_scaffold(scaffold: Any) -> Any:

@@ -12,7 +12,6 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.loop.outcome import Paused
-from trainerd.programs.estimator.loss_log import LossLog
 from trainerd.programs.estimator.run_config import RunConfig
 from trainerd.programs.monitored.lifecycle import Lifecycle
 
@@ -64,7 +63,6 @@ class Training(ABC):
         self.loss: float | None = None
         self._done = 0
         self._config, self._input_fn, self._extras, self._restarts_input = config, input_fn, extras, restarts_input
-        self._log = LossLog(config.log_step_count_steps)
 
     def open(self) -> None:
         """Build the model and its input, and make the session."""
@@ -81,8 +79,8 @@ class Training(ABC):
         """The global step."""
 
     @abstractmethod
-    def _steps(self, last: float) -> None:
-        """Run steps until the session is over, or this global step is done, and count them in `_done`."""
+    def _steps(self, begun: int, last: float) -> None:
+        """Run steps from one global step until another is done, or the session is over; count them in `_done`."""
 
     def _as_default(self) -> contextlib.AbstractContextManager[Any]:
         """Return a context in which hooks find the default graph that they ask for."""
@@ -103,11 +101,10 @@ class Training(ABC):
           ValueError: a new training has no batch at all.
         """
         begun, ran_out, self._done = self.step, False, 0
-        self._log.begin(begun)
         try:
             with self._as_default():
                 if begun < last:
-                    self._steps(last)
+                    self._steps(begun, last)
                 elif last < math.inf:
                     return True
                 is_open = not self.session.should_stop()

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
@@ -17,7 +17,7 @@ from trainerd.programs.estimator.arguments import names_of_arguments
 from trainerd.programs.estimator.checkpoints import newest_checkpoint
 from trainerd.programs.estimator.evaluation.graph import GLOBAL_STEP
 from trainerd.programs.estimator.waiting import Waiting
-from trainerd.programs.experiment.once import OncePerCheckpoint
+from trainerd.programs.experiment.records import OncePerCheckpoint
 
 log = logging.getLogger(__name__)
 tf1 = tf.compat.v1
@@ -27,49 +27,29 @@ _NOT_TRAINED = "Estimator is not fitted yet. Will start an evaluation when a che
 _NOTHING_NEW = "No new checkpoint ready for evaluation."
 
 
-@dataclass(frozen=True)
-class Pace:
-    """The pace of an evaluator.
-
-    Attributes:
-      delay_secs: how long it waits before it begins.
-      throttle_secs: between the beginnings of two evaluations, at least.
-      train_steps: the global step at which the training ends; None if it does not.
-      only_once: whether a checkpoint is evaluated once.
-    """
-
-    delay_secs: float
-    throttle_secs: float
-    train_steps: int | None
-    only_once: bool = True
-
-
+@dataclass
 class ContinuousEvaluation:
     """Evaluates the newest checkpoint, again and again, until the training is over.
 
     Args:
       once: evaluates a checkpoint once.
-      again: evaluates a checkpoint whether it was evaluated or not.
       model_dir: the run directory of the training.
-      pace: its pace.
+      delay_secs: how long it waits before it begins.
+      throttle_secs: between the beginnings of two evaluations, at least.
+      train_steps: the global step at which the training ends; None if it does not.
       predicate: called with the metrics and, if it takes two arguments, the checkpoint; says whether to continue.
+      again: evaluates a checkpoint whether it was evaluated or not; None: each is evaluated once.
     """
 
-    def __init__(
-        self,
-        once: OncePerCheckpoint,
-        again: Callable[[str], Any],
-        model_dir: str,
-        pace: Pace,
-        predicate: Callable[..., bool] | None,
-    ) -> None:
-        self._once = once
-        self._again = again
-        self._model_dir = model_dir
-        self._pace = pace
-        self._continues = as_predicate(predicate)
-        self._warned_at = -math.inf
-        self._newest: str | None = None  # what was evaluated last
+    once: OncePerCheckpoint
+    model_dir: str
+    delay_secs: float
+    throttle_secs: float
+    train_steps: int | None
+    predicate: Callable[..., bool] | None = None
+    again: Callable[[str], Any] | None = None
+    _warned_at: float = field(default=-math.inf, init=False)
+    _newest: str | None = field(default=None, init=False)  # what was evaluated last
 
     def run(self, waiting: Waiting) -> None:
         """Evaluate until the training is over, or the predicate says no.
@@ -77,37 +57,35 @@ class ContinuousEvaluation:
         Raises:
           Paused: a pause was requested.
         """
-        if self._pace.delay_secs:
-            log.info("the first evaluation begins in %.0f s (delay_secs)", self._pace.delay_secs)
-            waiting.sleep(self._pace.delay_secs)
+        continues = as_predicate(self.predicate)
+        if self.delay_secs:
+            log.info("the first evaluation begins in %.0f s (delay_secs)", self.delay_secs)
+            waiting.sleep(self.delay_secs)
         metrics: Any = None
-        while self._continues(metrics, self._newest):
-            if has_ended(metrics, self._pace.train_steps):
-                tf1.logging.info(
-                    "Exiting continuous eval, global_step=%s >= train_step=%s",
-                    metrics[GLOBAL_STEP],
-                    self._pace.train_steps,
-                )
+        while continues(metrics, self._newest):
+            if has_ended(metrics, self.train_steps):
+                ended = metrics[GLOBAL_STEP]
+                tf1.logging.info("Exiting continuous eval, global_step=%s >= train_step=%s", ended, self.train_steps)
                 return
             began = time.monotonic()
             metrics = self._evaluated()
-            took = time.monotonic() - began
-            if took < self._pace.throttle_secs:
-                tf1.logging.info("Waiting %f secs before starting next eval run.", self._pace.throttle_secs - took)
-                waiting.sleep(self._pace.throttle_secs - took)
+            left = self.throttle_secs - (time.monotonic() - began)
+            if left > 0:
+                tf1.logging.info("Waiting %f secs before starting next eval run.", left)
+                waiting.sleep(left)
 
     def _evaluated(self) -> Any:
         """Return the metrics of the newest checkpoint; an empty dict if there is nothing new to evaluate."""
         with contextlib.suppress(DataError):  # none can be read: the trainer says so
-            newest = newest_checkpoint(self._model_dir)
+            newest = newest_checkpoint(self.model_dir)
             if newest is None:
                 return self._warn(_NOT_TRAINED)
-            if self._pace.only_once and newest == self._newest:
+            if self.again is None and newest == self._newest:
                 return self._warn(_NOTHING_NEW)
             try:
-                metrics = self._once(newest).metrics if self._pace.only_once else self._again(newest)
+                metrics = self.once(newest).metrics if self.again is None else self.again(newest)
             except tf.errors.NotFoundError:
-                if newest_checkpoint(self._model_dir) == newest:
+                if newest_checkpoint(self.model_dir) == newest:
                     raise
                 tf1.logging.warning("%s was deleted before it was read; the newest one is next.", newest)
                 return {}  # the training saves faster than this evaluates

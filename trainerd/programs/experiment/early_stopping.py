@@ -6,7 +6,7 @@ import contextlib
 import operator
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,12 @@ from trainerd.programs.hooks.base import Hook, Timer
 
 tf1 = tf.compat.v1
 
+_Results = Mapping[int, Mapping[str, float]]  # the metrics of all evaluations, by step
 _Compare = Callable[[Any, Any], bool]
+_CROSSED = 'At step %s, metric "%s" has value %s which is %s the configured threshold (%s) for early stopping.'
+_NOT_BETTER = (
+    'No %s in metric "%s" for %s steps, which is greater than or equal to max steps (%s) configured for early stopping.'
+)
 
 
 def make_early_stopping_hook(
@@ -134,8 +139,8 @@ def stop_if_higher_hook(
       min_steps: evaluations before this step do not count.
       run_every_secs, run_every_steps: see `make_early_stopping_hook`.
     """
-    found = _Threshold(metric_name, threshold, operator.gt, "greater than", min_steps)
-    return _hook_of(estimator, eval_dir, found, run_every_secs, run_every_steps)
+    found = partial(_has_crossed, name=metric_name, threshold=threshold, crosses=operator.gt, how="greater than")
+    return _hook_of(estimator, eval_dir, min_steps, found, run_every_secs, run_every_steps)
 
 
 def stop_if_lower_hook(
@@ -148,8 +153,8 @@ def stop_if_lower_hook(
     run_every_steps: int | None = None,
 ) -> Any:
     """Return a hook that ends the training when a metric is lower than a threshold; see `stop_if_higher_hook`."""
-    found = _Threshold(metric_name, threshold, operator.lt, "less than", min_steps)
-    return _hook_of(estimator, eval_dir, found, run_every_secs, run_every_steps)
+    found = partial(_has_crossed, name=metric_name, threshold=threshold, crosses=operator.lt, how="less than")
+    return _hook_of(estimator, eval_dir, min_steps, found, run_every_secs, run_every_steps)
 
 
 def stop_if_no_increase_hook(
@@ -167,8 +172,10 @@ def stop_if_no_increase_hook(
       max_steps_without_increase: how many.
       estimator, metric_name, eval_dir, min_steps, run_every_secs, run_every_steps: see `stop_if_higher_hook`.
     """
-    found = _NoImprovement(metric_name, max_steps_without_increase, operator.gt, "increase", min_steps)
-    return _hook_of(estimator, eval_dir, found, run_every_secs, run_every_steps)
+    found = partial(
+        _is_no_better, name=metric_name, max_steps=max_steps_without_increase, is_better=operator.gt, how="increase"
+    )
+    return _hook_of(estimator, eval_dir, min_steps, found, run_every_secs, run_every_steps)
 
 
 def stop_if_no_decrease_hook(
@@ -184,8 +191,10 @@ def stop_if_no_decrease_hook(
 
     See `stop_if_no_increase_hook`.
     """
-    found = _NoImprovement(metric_name, max_steps_without_decrease, operator.lt, "decrease", min_steps)
-    return _hook_of(estimator, eval_dir, found, run_every_secs, run_every_steps)
+    found = partial(
+        _is_no_better, name=metric_name, max_steps=max_steps_without_decrease, is_better=operator.lt, how="decrease"
+    )
+    return _hook_of(estimator, eval_dir, min_steps, found, run_every_secs, run_every_steps)
 
 
 def read_eval_metrics(eval_dir: str) -> dict[int, dict[str, float]]:
@@ -200,69 +209,39 @@ def read_eval_metrics(eval_dir: str) -> dict[int, dict[str, float]]:
     return dict(sorted(found.items()))
 
 
-@dataclass(frozen=True)
-class _Threshold:
-    """Returns whether a metric has crossed a threshold."""
-
-    name: str
-    threshold: float
-    crosses: _Compare
-    how: str
-    min_steps: int
-
-    def __call__(self, results: Mapping[int, Mapping[str, float]]) -> bool:
-        for step, metrics in results.items():
-            if step >= self.min_steps and self.crosses(metrics[self.name], self.threshold):
-                tf1.logging.info(
-                    'At step %s, metric "%s" has value %s which is %s the configured threshold (%s) for early '
-                    "stopping.",
-                    step,
-                    self.name,
-                    metrics[self.name],
-                    self.how,
-                    self.threshold,
-                )
-                return True
-        return False
+def _has_crossed(results: _Results, name: str, threshold: float, crosses: _Compare, how: str) -> bool:
+    """Return whether a metric has crossed a threshold."""
+    for step, metrics in results.items():
+        if crosses(metrics[name], threshold):
+            tf1.logging.info(_CROSSED, step, name, metrics[name], how, threshold)
+            return True
+    return False
 
 
-@dataclass(frozen=True)
-class _NoImprovement:
-    """Returns whether a metric has not improved for so many steps."""
-
-    name: str
-    max_steps: int
-    is_better: _Compare
-    how: str
-    min_steps: int
-
-    def __call__(self, results: Mapping[int, Mapping[str, float]]) -> bool:
-        best: tuple[int, float] | None = None
-        for step, metrics in results.items():
-            if step < self.min_steps:
-                continue
-            value = metrics[self.name]
-            if best is None or self.is_better(value, best[1]):
-                best = step, value
-            if step - best[0] >= self.max_steps:
-                tf1.logging.info(
-                    'No %s in metric "%s" for %s steps, which is greater than or equal to max steps (%s) configured '
-                    "for early stopping.",
-                    self.how,
-                    self.name,
-                    step - best[0],
-                    self.max_steps,
-                )
-                return True
-        return False
+def _is_no_better(results: _Results, name: str, max_steps: int, is_better: _Compare, how: str) -> bool:
+    """Return whether a metric has not improved for so many steps."""
+    best: tuple[int, float] | None = None
+    for step, metrics in results.items():
+        value = metrics[name]
+        if best is None or is_better(value, best[1]):
+            best = step, value
+        if step - best[0] >= max_steps:
+            tf1.logging.info(_NOT_BETTER, how, name, step - best[0], max_steps)
+            return True
+    return False
 
 
 def _hook_of(
     estimator: Any,
     eval_dir: str | None,
-    is_over: Callable[[Mapping[int, Mapping[str, float]]], bool],
+    min_steps: int,
+    is_over: Callable[[_Results], bool],
     every_secs: float | None,
     every_steps: int | None,
 ) -> Any:
     folder = eval_dir if eval_dir is not None else estimator.eval_dir()
-    return make_early_stopping_hook(estimator, lambda: is_over(read_eval_metrics(folder)), every_secs, every_steps)
+
+    def should_stop() -> bool:
+        return is_over({step: found for step, found in read_eval_metrics(folder).items() if step >= min_steps})
+
+    return make_early_stopping_hook(estimator, should_stop, every_secs, every_steps)

@@ -17,14 +17,12 @@ from trainerd.programs.estimator.checkpoints import newest_checkpoint, step_of
 from trainerd.programs.estimator.waiting import Waiting
 from trainerd.programs.experiment import server
 from trainerd.programs.experiment.adapters import as_estimator
-from trainerd.programs.experiment.continuous import ContinuousEvaluation, Pace, as_predicate, has_ended
-from trainerd.programs.experiment.export.naming import names_export
+from trainerd.programs.experiment.continuous import ContinuousEvaluation, as_predicate, has_ended
+from trainerd.programs.experiment.export.exporters import names_export
 from trainerd.programs.experiment.export.strategies import ExportStrategy
 from trainerd.programs.experiment.new_checkpoints import NewCheckpointHook, NewCheckpointListener, Throttle
-from trainerd.programs.experiment.once import OncePerCheckpoint
-from trainerd.programs.experiment.records import Records, Summary
+from trainerd.programs.experiment.records import OncePerCheckpoint, Records
 from trainerd.programs.experiment.schedules import default_schedule
-from trainerd.rundir.state import EvaluationSummary
 
 tf1 = tf.compat.v1
 
@@ -226,12 +224,8 @@ class Experiment(Scheduled):
             tf1.logging.info("Waiting %d secs before starting training.", delay_secs - (time.monotonic() - start))
             with self._waiting.listening():
                 self._waiting.sleep(delay_secs)
-        return self._call_train(
-            input_fn=self._train_input_fn,
-            max_steps=self._train_steps,
-            hooks=self._train_monitors + extra,
-            saving_listeners=_with(self._saving_listeners, listeners),
-        )
+        listeners = [*(self._saving_listeners or ()), *listeners] if listeners else self._saving_listeners
+        return self._call_train(self._train_monitors + extra, listeners, max_steps=self._train_steps)
 
     def evaluate(self, delay_secs: float | None = None, name: str | None = None) -> Any:
         """Evaluate the newest checkpoint.
@@ -248,13 +242,7 @@ class Experiment(Scheduled):
             if delay_secs:
                 tf1.logging.info("Waiting %d secs before starting eval.", delay_secs)
                 self._waiting.sleep(delay_secs)
-            return self._call_evaluate(
-                input_fn=self._eval_input_fn,
-                steps=self._eval_steps,
-                metrics=self._eval_metrics,
-                name=name or "one_pass",
-                hooks=self._eval_hooks,
-            )
+            return self._evaluated(None, name or "one_pass", self._eval_input_fn)
 
     def continuous_eval(
         self,
@@ -307,21 +295,22 @@ class Experiment(Scheduled):
         only_once: bool,
         predicate: Callable[..., bool] | None,
     ) -> None:
-        pace = Pace(
-            self._eval_delay_secs if delay_secs is None else delay_secs,
-            self._continuous_eval_throttle_secs if throttle_secs is None else throttle_secs,
-            self._train_steps,
-            only_once,
-        )
-        once = self._once(name, input_fn)
-
         def again(prefix: str) -> Any:
             metrics = self._evaluated(prefix, name, input_fn)
             self._maybe_export(metrics, checkpoint_path=prefix)
             return metrics
 
+        evaluation = ContinuousEvaluation(
+            self._once(name, input_fn),
+            self._estimator.model_dir,
+            self._eval_delay_secs if delay_secs is None else delay_secs,
+            self._continuous_eval_throttle_secs if throttle_secs is None else throttle_secs,
+            self._train_steps,
+            predicate,
+            None if only_once else again,
+        )
         with self._waiting.listening():
-            ContinuousEvaluation(once, again, self._estimator.model_dir, pace, predicate).run(self._waiting)
+            evaluation.run(self._waiting)
 
     def train_and_evaluate(self) -> tuple[Any, Any]:
         """Train, and evaluate each new checkpoint between two steps, as often as `min_eval_frequency` allows.
@@ -353,14 +342,9 @@ class Experiment(Scheduled):
         if not self._min_eval_frequency or not saves:
             return [], []
         throttle = Throttle(self._check_interval_secs, self._min_eval_frequency)
-        hook = NewCheckpointHook(
-            NewCheckpointListener(once, model_dir, throttle),
-            once,
-            model_dir,
-            every_steps=self._min_eval_frequency,
-            every_secs=self._check_interval_secs,
-        )
-        return [hook], []
+        if self._core_estimator_used:
+            return [], [NewCheckpointListener(once, model_dir, throttle)]
+        return [NewCheckpointHook(once, model_dir, throttle)], []
 
     def local_run(self) -> tuple[Any, Any]:
         """Call `train_and_evaluate` with `local_eval_frequency`. Deprecated."""
@@ -398,12 +382,7 @@ class Experiment(Scheduled):
                 steps = self._steps_left(step_of(newest))
                 if steps and not self._is_due(newest, once):
                     tf1.logging.info("Training model for %s steps", steps)
-                    self._call_train(
-                        input_fn=self._train_input_fn,
-                        steps=steps,
-                        hooks=self._train_monitors,
-                        saving_listeners=self._saving_listeners,
-                    )
+                    self._call_train(self._train_monitors, self._saving_listeners, steps=steps)
                     newest = newest_checkpoint(self._estimator.model_dir)
                 tf1.logging.info("Evaluating model now.")
                 with self._waiting.listening():
@@ -454,15 +433,8 @@ class Experiment(Scheduled):
 
     def test(self) -> Any:
         """Try the Experiment: one step, one evaluation, one export. Returns the metrics."""
-        self._call_train(
-            input_fn=self._train_input_fn,
-            steps=1,
-            hooks=self._train_monitors,
-            saving_listeners=self._saving_listeners,
-        )
-        metrics = self._call_evaluate(
-            input_fn=self._eval_input_fn, steps=1, metrics=self._eval_metrics, name="one_pass"
-        )
+        self._call_train(self._train_monitors, self._saving_listeners, steps=1)
+        metrics = self._call_evaluate(None, "one_pass", self._eval_input_fn, steps=1, hooks=None)
         self._maybe_export(metrics)
         return metrics
 
@@ -475,54 +447,29 @@ class Experiment(Scheduled):
             lambda prefix: self._evaluated(prefix, name, input_fn),
             lambda metrics, prefix: self._maybe_export(metrics, checkpoint_path=prefix),
             exporters=lambda: [strategy.name for strategy in self._export_strategies],
+            show=self._estimator.show_evaluated if self._core_estimator_used else lambda evaluated: None,
             exports=exports,
-            after=self._show,
         )
-
-    def _show(self, summary: Summary) -> None:
-        if self._core_estimator_used:
-            self._estimator.show_evaluated(EvaluationSummary(summary.count, summary.best_step, summary.best))
 
     def _evaluated(self, prefix: str | None, name: str | None, input_fn: Any) -> Any:
-        return self._call_evaluate(
-            input_fn=input_fn,
-            steps=self._eval_steps,
-            metrics=self._eval_metrics,
-            name=name,
-            checkpoint_path=prefix,
-            hooks=self._eval_hooks,
-        )
+        return self._call_evaluate(prefix, name, input_fn, steps=self._eval_steps, hooks=self._eval_hooks)
 
     def _call_train(
-        self,
-        *,
-        input_fn: Any = None,
-        steps: int | None = None,
-        hooks: Any = None,
-        max_steps: int | None = None,
-        saving_listeners: Any = None,
+        self, hooks: list[Any], listeners: Any, *, steps: int | None = None, max_steps: int | None = None
     ) -> Any:
+        given = {"input_fn": self._train_input_fn, "steps": steps, "max_steps": max_steps}
         if self._core_estimator_used:
-            return self._estimator.train(
-                input_fn=input_fn, steps=steps, max_steps=max_steps, hooks=hooks, saving_listeners=saving_listeners
-            )
+            return self._estimator.train(hooks=hooks, saving_listeners=listeners, **given)
         if hasattr(self._estimator, "fit"):
-            return self._estimator.fit(input_fn=input_fn, steps=steps, max_steps=max_steps, monitors=hooks)
-        return self._estimator.train(input_fn=input_fn, steps=steps, max_steps=max_steps, hooks=hooks)
+            return self._estimator.fit(monitors=hooks, **given)
+        return self._estimator.train(hooks=hooks, **given)
 
     def _call_evaluate(
-        self,
-        *,
-        input_fn: Any = None,
-        steps: int | None = None,
-        metrics: Any = None,
-        name: str | None = None,
-        checkpoint_path: str | None = None,
-        hooks: Any = None,
+        self, prefix: str | None, name: str | None, input_fn: Any, *, steps: int | None, hooks: Any
     ) -> Any:
-        given = {"metrics": metrics} if metrics is not None else {}
+        given = {"metrics": self._eval_metrics} if self._eval_metrics is not None else {}
         return self._estimator.evaluate(
-            input_fn=input_fn, steps=steps, name=name, checkpoint_path=checkpoint_path, hooks=hooks, **given
+            input_fn=input_fn, steps=steps, name=name, checkpoint_path=prefix, hooks=hooks, **given
         )
 
     def _maybe_export(self, eval_result: Any, checkpoint_path: str | None = None) -> list[Any]:
@@ -537,7 +484,3 @@ class Experiment(Scheduled):
                 )
             made.append(exported)
         return made
-
-
-def _with(listeners: Any, more: list[Any]) -> Any:
-    return [*(listeners or ()), *more] if more else listeners

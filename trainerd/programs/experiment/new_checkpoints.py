@@ -10,9 +10,7 @@ import tensorflow as tf
 
 from trainerd.checkpoints.manifest import FINISH
 from trainerd.programs.estimator.checkpoints import newest_checkpoint
-from trainerd.programs.estimator.hooks import CheckpointHook
-from trainerd.programs.experiment.once import OncePerCheckpoint
-from trainerd.programs.experiment.records import prefix_of, reason_of
+from trainerd.programs.experiment.records import OncePerCheckpoint, prefix_of, reason_of
 from trainerd.system.elapsed import Elapsed
 
 _ON_SCHEDULE = {"schedule", "retry", FINISH}
@@ -77,37 +75,25 @@ class NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):  # type
         return not throttle.secs or self._elapsed.secs_since(summary.last_at) >= throttle.secs
 
 
-class NewCheckpointHook(CheckpointHook):
+class NewCheckpointHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
     """A hook that does the same, for estimators that are not trainerd's. It looks for a checkpoint every so many steps.
 
     Args:
-      listener: what an Estimator of trainerd calls in its place.
       once: evaluates.
       model_dir: the run directory.
-      every_steps: runs from one look to the next.
-      every_secs: seconds from one look to the next.
+      throttle: runs and seconds from one look to the next.
     """
 
-    def __init__(
-        self,
-        listener: NewCheckpointListener,
-        once: OncePerCheckpoint,
-        model_dir: str,
-        *,
-        every_steps: int,
-        every_secs: float,
-    ) -> None:
-        super().__init__(listener)
+    def __init__(self, once: OncePerCheckpoint, model_dir: str, throttle: Throttle) -> None:
         self._once = once
         self._model_dir = model_dir
-        self._every_steps = max(1, every_steps)
-        self._every_secs = every_secs
+        self._throttle = throttle
         self._runs, self._looked_at = 0, float("-inf")
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Look for a new checkpoint after a step, if it is time, and evaluate it."""
         self._runs += 1
-        if self._runs % self._every_steps or time.monotonic() - self._looked_at < self._every_secs:
+        if self._runs % self._throttle.steps or time.monotonic() - self._looked_at < self._throttle.secs:
             return
         self._looked_at = time.monotonic()
         if (prefix := newest_checkpoint(self._model_dir)) is not None:

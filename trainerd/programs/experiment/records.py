@@ -1,16 +1,18 @@
-"""The records of a run's evaluations, on disk: which checkpoints were evaluated, and what was exported."""
+"""Evaluates each checkpoint once, and exports it once, over kills and restarts: a record on disk says what was done."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
-from collections.abc import Mapping, Sequence
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from trainerd.checkpoints import evaluations, manifest
@@ -21,8 +23,11 @@ from trainerd.loop.recorder import as_validation
 from trainerd.programs.estimator.checkpoints import rundir_of, step_of
 from trainerd.programs.estimator.evaluation.graph import GLOBAL_STEP
 from trainerd.rundir.paths import RunDirectory
-from trainerd.system.durable_files import storage, write_atomic
-from trainerd.system.regular_files import read_regular
+from trainerd.rundir.state import EvaluationSummary
+from trainerd.system.durable_files import read_json, storage, write_atomic
+from trainerd.text import figures
+
+log = logging.getLogger(__name__)
 
 _VAL = "val_"
 
@@ -73,7 +78,7 @@ class Records:
         self._path = self._rundir.path / f"evaluations{f'-{name}' if name else ''}.json"
         self._seen: dict[str, dict[str, Any]] = {}
         self._exported: dict[str, set[str]] = {}
-        self.summary = self._read()
+        self.summary = read_json(self._path, Summary) or Summary()  # damaged: it is made anew
 
     def go_back_to(self, step: int) -> None:
         """Forget evaluations of later steps, if any: the training has gone back, and they are of another line."""
@@ -146,14 +151,6 @@ class Records:
             text = json.dumps(asdict(self.summary), indent=1, allow_nan=False)
             write_atomic(self._path, text.encode() + b"\n", for_all=True)
 
-    def _read(self) -> Summary:
-        try:
-            with storage(f"read {self._path}", missing_ok=True):
-                return msgspec.json.decode(read_regular(self._path), type=Summary)
-        except msgspec.DecodeError:  # damaged: it is made anew
-            return Summary()
-        return Summary()
-
 
 def reason_of(model_dir: str, step: int) -> str | None:
     """Return the reason for which a checkpoint was made; None if it has no manifest."""
@@ -176,3 +173,86 @@ def numbers_of(metrics: Any) -> dict[str, float]:
         for name, value in metrics.items()
         if name != GLOBAL_STEP and isinstance(value, int | float | np.number)
     }
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """One checkpoint.
+
+    Attributes:
+      prefix: which.
+      metrics: what its evaluation gave.
+      exports: what its exports gave; empty if they were made before.
+    """
+
+    prefix: str
+    metrics: Any
+    exports: Any = ()
+
+
+@dataclass
+class OncePerCheckpoint:
+    """Evaluates and exports a checkpoint, unless that was done.
+
+    The result is put on disk first, and that the exports are made last. So after a kill the rest is done.
+
+    Args:
+      records: what was done.
+      evaluate: called with the prefix; returns the metrics.
+      export: called with the metrics and the prefix; returns what each exporter gave.
+      exporters: returns the names of the exporters.
+      show: called with the summary of all evaluations after each.
+      exports: whether a checkpoint is exported when it is evaluated.
+    """
+
+    records: Records
+    evaluate: Callable[[str], Any]
+    export: Callable[[Any, str], Any]
+    exporters: Callable[[], Sequence[str]]
+    show: Callable[[EvaluationSummary], None]
+    exports: bool = True
+    _last: Evaluated | None = field(default=None, init=False)  # in this process
+
+    def __call__(self, prefix: str, *, exports: bool | None = None) -> Evaluated:
+        """Do what is left to do for this checkpoint.
+
+        Args:
+          prefix: which.
+          exports: whether it is exported. Default: as the class says.
+        """
+        prefix = os.path.abspath(prefix)  # noqa: PTH100  a program may spell its folder in several ways
+        last = self._last if self._last is not None and self._last.prefix == prefix else None
+        metrics = last.metrics if last is not None else self._metrics(prefix)
+        made: Any = last.exports if last is not None else []
+        if (self.exports if exports is None else exports) and not self._is_exported(prefix):
+            made = self.export(metrics, prefix)
+            self.records.exported(prefix, self.exporters())
+            for path in made if isinstance(made, list) else ():
+                if path:
+                    log.info("exported step %d: %s", step_of(prefix), os.fsdecode(path), extra={"event": "exported"})
+        self._last = Evaluated(prefix, metrics, made)
+        return self._last
+
+    def is_unfinished(self, prefix: str) -> bool:
+        """Return whether a checkpoint was evaluated, and is to be exported yet."""
+        return self.exports and self.records.found(prefix) is not None and not self._is_exported(prefix)
+
+    def _is_exported(self, prefix: str) -> bool:
+        return self.records.is_exported(prefix, self.exporters())
+
+    def _metrics(self, prefix: str) -> Any:
+        metrics = self.records.found(prefix)
+        if metrics is None:
+            at, begun = time.time(), time.monotonic()
+            metrics = self.evaluate(prefix)
+            took = time.monotonic() - begun
+            try:
+                self.records.evaluated(prefix, metrics, at, took)
+            except StorageError as error:  # what trains continues, and another start evaluates the checkpoint again
+                log.warning("%s", error, extra={"event": "evaluations"})
+            shown = figures(numbers_of(metrics))
+            step = step_of(prefix)
+            log.info("evaluated step %d in %.2f s: %s", step, took, shown, extra={"event": "evaluated", "step": step})
+        summary = self.records.summary
+        self.show(EvaluationSummary(summary.count, summary.best_step, summary.best))
+        return metrics

@@ -13,13 +13,11 @@ from trainerd.programs.estimator.run_config import TaskType
 from trainerd.programs.estimator.waiting import Waiting
 from trainerd.programs.experiment import server
 from trainerd.programs.experiment.adapters import as_own_estimator
-from trainerd.programs.experiment.continuous import ContinuousEvaluation, Pace
-from trainerd.programs.experiment.export.naming import names_export
+from trainerd.programs.experiment.continuous import ContinuousEvaluation
+from trainerd.programs.experiment.export.exporters import names_export
 from trainerd.programs.experiment.new_checkpoints import NewCheckpointListener, Throttle
-from trainerd.programs.experiment.once import OncePerCheckpoint
-from trainerd.programs.experiment.records import Records, Summary
+from trainerd.programs.experiment.records import OncePerCheckpoint, Records
 from trainerd.programs.experiment.specs import EvalSpec, TrainSpec
-from trainerd.rundir.state import EvaluationSummary
 
 tf1 = tf.compat.v1
 
@@ -75,7 +73,7 @@ class TrainAndEvaluate(Scheduled):
             self._evaluate,
             self._export,
             exporters=lambda: [exporter.name for exporter in eval_spec.exporters],
-            after=self._show,
+            show=own.show_evaluated,
         )
 
     schedules = ("run_chief", "run_evaluator", "run_local", "run_ps", "run_worker", "train_and_evaluate")
@@ -153,8 +151,9 @@ class TrainAndEvaluate(Scheduled):
     def run_evaluator(self) -> None:
         """Evaluate what another process trains, until that is over."""
         spec, waiting = self._eval_spec, Waiting()
-        pace = Pace(spec.start_delay_secs, spec.throttle_secs, self._train_spec.max_steps)
-        evaluation = ContinuousEvaluation(self._once, self._once, self._estimator.model_dir, pace, None)
+        evaluation = ContinuousEvaluation(
+            self._once, self.model_dir, spec.start_delay_secs, spec.throttle_secs, self._train_spec.max_steps
+        )
         with waiting.listening():
             evaluation.run(waiting)
 
@@ -189,6 +188,3 @@ class TrainAndEvaluate(Scheduled):
                 )
             made.append(exported)
         return made
-
-    def _show(self, summary: Summary) -> None:
-        self._estimator.show_evaluated(EvaluationSummary(summary.count, summary.best_step, summary.best))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -17,25 +17,17 @@ class Timer:
 
     Args:
       every_secs, every_steps: one of them.
-      clock: seconds on a clock that is never set.
 
     Raises:
       ValueError: both, or neither.
     """
 
-    def __init__(
-        self,
-        every_secs: float | None,
-        every_steps: int | None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, every_secs: float | None, every_steps: int | None) -> None:
         if every_secs is None and every_steps is None:
             raise ValueError("Either every_secs or every_steps should be provided.")
         if every_secs is not None and every_steps is not None:
             raise ValueError("Can not provide both every_secs and every_steps.")
         self.every_secs, self.every_steps = every_secs, every_steps
-        self._clock = clock
         self.reset()
 
     def reset(self) -> None:
@@ -59,13 +51,13 @@ class Timer:
 
     def done(self, step: int) -> tuple[float | None, int]:
         """Record that it was done. Returns the seconds and the steps since the last time; None if there was none."""
-        now, before = self._clock(), self._step
+        now, before = time.monotonic(), self._step
         elapsed = (None, 0) if before is None else (now - self._at, step - before)
         self._step, self._at = step, now
         return elapsed
 
     def _is_time(self) -> bool:
-        return self.every_secs is not None and self._clock() >= self._at + self.every_secs
+        return self.every_secs is not None and time.monotonic() >= self._at + self.every_secs
 
 
 class Hook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
@@ -111,6 +103,21 @@ class Timed(Hook):
     def due_at(self, step: int) -> float | None:
         """See `Hook`."""
         return math.inf if self._timer is None else self._timer.due_at(step)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Do what is due after this step, if it is time."""
+        step = run_context.session.step
+        if self._timer is not None and self._timer.is_due(step):
+            self._act(step, run_values, *self._timer.done(step))
+
+    def _act(self, step: int, run_values: Any, secs: float | None, steps: int) -> None:
+        """Do what is due after this step.
+
+        Args:
+          step: the global step.
+          run_values: what the run gave.
+          secs, steps: since the last time; None and 0 the first time.
+        """
 
 
 def values_at_the_end(session: Any, fetches: Any, feeds: Any) -> Any:

@@ -47,7 +47,6 @@ class LoggingTensorHook(Timed):
         self._timer = None if only_at_end else Timer(every_n_secs, every_n_iter)
         self._at_end = at_end
         self._formatter = formatter
-        self._last: dict[str, Any] | None = None
 
     def begin(self) -> None:
         """Start over, since a session begins."""
@@ -58,13 +57,8 @@ class LoggingTensorHook(Timed):
         """Ask for the values."""
         return tf1.train.SessionRunArgs(self._tensors)
 
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Log them."""
-        self._last = run_values.results
-        step = run_context.session.step
-        if self._timer is not None and self._timer.is_due(step):
-            elapsed, _ = self._timer.done(step)
-            self._log(run_values.results, elapsed)
+    def _act(self, step: int, run_values: Any, secs: float | None, steps: int) -> None:
+        self._log(run_values.results, secs)
 
     def end(self, session: Any) -> None:
         """Log the last ones."""

@@ -34,13 +34,7 @@ class StepCounterHook(Timed):
         self._timer = Timer(every_n_secs, every_n_steps)
         self._writer = SummaryWriter(output_dir, summary_writer)
 
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Write it."""
-        step = run_context.session.step
-        assert self._timer is not None
-        if not self._timer.is_due(step):
-            return
-        secs, steps = self._timer.done(step)
+    def _act(self, step: int, run_values: Any, secs: float | None, steps: int) -> None:
         if secs:
             tf1.logging.info("global_step/sec: %g", steps / secs)
             self._writer.write(step, lambda: tf.summary.scalar("global_step/sec", steps / secs))
@@ -79,14 +73,9 @@ class SummarySaverHook(Timed):
         self._timer = Timer(save_secs, save_steps)
         self._writer = SummaryWriter(output_dir, summary_writer)
 
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Write them."""
-        step = run_context.session.step
-        assert self._timer is not None
-        if self._timer.is_due(step):
-            self._timer.done(step)
-            for op in self._ops:
-                self._writer.write(step, op)
+    def _act(self, step: int, run_values: Any, secs: float | None, steps: int) -> None:
+        for op in self._ops:
+            self._writer.write(step, op)
 
     def end(self, session: Any = None) -> None:
         """Show the rest."""

@@ -14,13 +14,11 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.programs.hooks.base import require_graph_hooks
-from trainerd.programs.monitored.hooked_run import HookedFound, HookedRun
-from trainerd.programs.monitored.lifecycle import Lifecycle
-from trainerd.programs.monitored.listeners import SavingListeners
+from trainerd.programs.monitored.hooked_run import CALLER, LOSS, STEP, run_with_hooks
+from trainerd.programs.monitored.lifecycle import Lifecycle, SavingListeners, require_step_fn
 from trainerd.programs.monitored.recovery import CLOSING, CONSIDERING, CREATING, PREEMPTION, RUNNING
-from trainerd.programs.monitored.save_settings import SaveSettings, require_global_step
+from trainerd.programs.monitored.save_settings import SaveSettings
 from trainerd.programs.monitored.session_creators import ChiefSessionCreator
-from trainerd.programs.monitored.step_context import STOPPED, StepContext, require_step_fn
 from trainerd.run.program_loop import ProgramLoop
 from trainerd.sessions.tf1 import defaults
 from trainerd.sessions.tf1.events import GraphEvents
@@ -60,7 +58,6 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
       TypeError: a hook is one of `trainerd.hooks`.
     """
 
-    StepContext = StepContext
     _recovers = True
 
     def __init__(
@@ -80,7 +77,6 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
         self._session: Any = None
         self._is_started = False
-        self._stops = self._has_reported_end = False
         self._seen, self._same, self._warned = (
             -1,
             0,
@@ -88,14 +84,15 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         )  # the global step beside the last run, how often it was the same
         self._global_step: Any = None
         if settings is not None:
-            self._global_step = require_global_step(settings.needing)
+            self._global_step = settings.require_global_step()
         elif not self._was_finalized:
             defaults.global_step()  # hooks ask the collections for it
         for hook in self._hooks:
             hook.begin()
         self._listeners = settings.listeners if settings is not None else SavingListeners(())
         self._listeners.begin()
-        self._hooked_run = HookedRun(self._hooks, self._global_step, settings.loss if settings is not None else None)
+        beside = {STEP: self._global_step, LOSS: settings.loss if settings is not None else None}
+        self._beside = {name: part for name, part in beside.items() if part is not None}
         self._creator = session_creator or ChiefSessionCreator()
         self._attached: GraphRun = self._make_run()
         with self._attached.begun():
@@ -217,14 +214,6 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         """Return whether it is closed. As TensorFlow's: for tests."""
         return self._has_ended
 
-    def should_stop(self) -> bool:
-        """Return whether the loop should end."""
-        if self._session is None:
-            return True
-        self._attached.serve()
-        self._has_reported_end = self._is_over()
-        return self._has_reported_end
-
     def _is_over(self) -> bool:
         """Return whether a hook or a thread wants to stop. A thread's error ends the loop, unless it is a
         preemption's."""
@@ -258,7 +247,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
           ValueError: it does not take one argument, named `step_context`.
         """
         require_step_fn(step_fn)
-        return self._recovering(lambda: step_fn(StepContext(self._session, self._run)))
+        return self._recovering(lambda: step_fn(self.StepContext(self._session, self._run)))
 
     # ------------------------------------------------------------------ a step
 
@@ -275,24 +264,22 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
                 self._close_session()
 
     def _run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        # A pause may come between the program's look and its run: then the run is done, and the next look reports it.
-        if self._stops or (self._has_reported_end and self._attached.outcome is not None):
-            raise RuntimeError(STOPPED)
+        self._require_not_stopped()
         boundary = self._attached.boundary
         assert boundary is not None
         if not boundary.is_mine:  # another thread's, which may wait for the loop's
-            return self._hooked_or_first(fetches, feed_dict, options, run_metadata).result
+            return self._hooked_or_first(fetches, feed_dict, options, run_metadata)[CALLER]
         with boundary.lock:
             with boundary.in_step:
                 found = self._hooked_or_first(fetches, feed_dict, options, run_metadata)
-            step = found.step
+            step = found.get(STEP)
             if step is not None:
                 self._watch(step)
-            if found.loss is not None:
-                self._attached.follow(float(found.loss))
+            if LOSS in found:
+                self._attached.follow(float(found[LOSS]))
             if boundary.flag.is_raised or (step is not None and step + 1 >= self._attached.next_step):
                 boundary.reached()
-        return found.result
+        return found[CALLER]
 
     def _watch(self, step: int) -> None:
         """Warn a few times if nothing counts the steps, in the words of TensorFlow's StepCounterHook."""
@@ -308,11 +295,12 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
             tf1.logging.warning(_STALE, step, self._seen)
         self._seen = step
 
-    def _hooked_or_first(self, fetches: Any, feeds: Any, options: Any, metadata: Any) -> HookedFound:
+    def _hooked_or_first(self, fetches: Any, feeds: Any, options: Any, metadata: Any) -> dict[Any, Any]:
         """Run with hooks. Where a thread has failed before, a step's error is its consequence: raise the thread's."""
         try:
-            found = self._hooked_run(self._session, fetches, feeds, options, metadata)
-            self._stops = self._stops or found.stop_requested
+            asked = {CALLER: fetches, **self._beside}
+            found, stops = run_with_hooks(self._session, self._hooks, asked, feeds, options, metadata)
+            self._stops = self._stops or stops
             return found
         except PREEMPTION:
             raise

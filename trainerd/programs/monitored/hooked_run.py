@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -11,75 +11,61 @@ from trainerd.sessions.tf1.session import ManagedSession
 
 tf1 = tf.compat.v1
 
-
-class HookedFound(NamedTuple):
-    """The result of one run with hooks.
-
-    It has the caller's fetches, the global step and the loss (None if none is known), and whether a hook wants to stop.
-    """
-
-    result: Any
-    step: int | None
-    stop_requested: bool
-    loss: float | None = None
+CALLER, STEP, LOSS = "caller", "step", "loss"  # names of what a run fetches, beside what each hook asks for
 
 
-class HookedRun:
-    """Runs a session once with all hooks.
+def run_with_hooks(
+    session: Any, hooks: Sequence[Any], asked: dict[Any, Any], feeds: Any, options: Any, metadata: Any
+) -> tuple[dict[Any, Any], bool]:
+    """Run a session once with all hooks.
 
     Args:
+      session: runs them.
       hooks: called in this order.
-      global_step: fetched with each run; None if there is none.
-      loss: a tensor with one number that is fetched with each run; None if none is.
+      asked: the fetches by name: those of the caller, and what is read beside them.
+      feeds, options, metadata: see `tf.compat.v1.Session.run`.
+
+    Returns:
+      What was fetched, by the same names, and whether a hook wants to stop.
 
     Raises:
       RuntimeError: two hooks, or a hook and the caller, feed the same tensor.
     """
+    run = session.run_step if isinstance(session, ManagedSession) else session.run
+    if not hooks:
+        return run(asked, feeds, options, metadata), False
+    original = tf1.train.SessionRunArgs(asked[CALLER], feeds)
+    context = tf1.train.SessionRunContext(original_args=original, session=session)
+    feeds, options = _before(hooks, context, asked, feeds, options)
+    if options is not None and metadata is None:
+        metadata = tf1.RunMetadata()
+    found = run(asked, feeds, options, metadata)
+    options, metadata = options or tf1.RunOptions(), metadata or tf1.RunMetadata()
+    for hook in hooks:
+        values = tf1.train.SessionRunValues(results=found.get(hook), options=options, run_metadata=metadata)
+        hook.after_run(context, values)
+    return found, bool(context.stop_requested)
 
-    def __init__(self, hooks: list[Any], global_step: Any, loss: Any = None) -> None:
-        self._hooks = hooks
-        self._global_step = global_step
-        self._loss = loss
 
-    def __call__(self, session: Any, fetches: Any, feeds: Any, options: Any, metadata: Any) -> HookedFound:
-        """Run once."""
-        asked: dict[Any, Any] = {"caller": fetches}
-        if self._global_step is not None:
-            asked["step"] = self._global_step
-        if self._loss is not None:
-            asked["loss"] = self._loss
-        run = session.run_step if isinstance(session, ManagedSession) else session.run
-        if not self._hooks:
-            found = run(asked, feeds, options, metadata)
-            return HookedFound(found["caller"], found.get("step"), False, found.get("loss"))
-        context = tf1.train.SessionRunContext(original_args=tf1.train.SessionRunArgs(fetches, feeds), session=session)
-        feeds, options = self._before(context, asked, feeds, options)
-        if options is not None and metadata is None:
-            metadata = tf1.RunMetadata()
-        found = run(asked, feeds, options, metadata)
-        options, metadata = options or tf1.RunOptions(), metadata or tf1.RunMetadata()
-        for hook in self._hooks:
-            values = tf1.train.SessionRunValues(results=found.get(hook), options=options, run_metadata=metadata)
-            hook.after_run(context, values)
-        return HookedFound(found["caller"], found.get("step"), bool(context.stop_requested), found.get("loss"))
-
-    def _before(self, context: Any, asked: dict[Any, Any], feeds: Any, options: Any) -> tuple[Any, Any]:
-        """Ask every hook for its fetches and feeds."""
-        of_hooks: dict[Any, Any] = {}
-        for hook in self._hooks:
-            request = hook.before_run(context)
-            if request is None:
-                continue
-            if request.fetches is not None:
-                asked[hook] = request.fetches
-            if request.feed_dict:
-                _require_disjoint(of_hooks, request.feed_dict, "Same tensor is fed by two hooks.")
-                of_hooks.update(request.feed_dict)
-            if request.options:
-                options = _merge_options(options or tf1.RunOptions(), request.options)
-        if of_hooks and feeds:
-            _require_disjoint(feeds, of_hooks, "Same tensor is fed by a SessionRunHook and user.")
-        return {**of_hooks, **(feeds or {})}, options
+def _before(
+    hooks: Sequence[Any], context: Any, asked: dict[Any, Any], feeds: Any, options: Any
+) -> tuple[dict[Any, Any], Any]:
+    """Ask every hook for its fetches and feeds."""
+    of_hooks: dict[Any, Any] = {}
+    for hook in hooks:
+        request = hook.before_run(context)
+        if request is None:
+            continue
+        if request.fetches is not None:
+            asked[hook] = request.fetches
+        if request.feed_dict:
+            _require_disjoint(of_hooks, request.feed_dict, "Same tensor is fed by two hooks.")
+            of_hooks.update(request.feed_dict)
+        if request.options:
+            options = _merge_options(options or tf1.RunOptions(), request.options)
+    if of_hooks and feeds:
+        _require_disjoint(feeds, of_hooks, "Same tensor is fed by a SessionRunHook and user.")
+    return {**of_hooks, **(feeds or {})}, options
 
 
 def _require_disjoint(one: Mapping[Any, Any], other: Mapping[Any, Any], message: str) -> None:

@@ -1,16 +1,77 @@
-"""The lifecycle of sessions with hooks, which those of graphs and those of functions have in common."""
+"""The lifecycle of sessions with hooks, which those of graphs and those of functions have in common.
+
+It calls the listeners of checkpoints, and ends the hooks and the session.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from trainerd.programs.monitored.listeners import SavingListeners
-from trainerd.programs.monitored.step_context import CLOSED
+import tensorflow as tf
+
 from trainerd.run.attached import AttachedRun
 from trainerd.run.failures import is_clean
 from trainerd.rundir.state import EvaluationSummary
+
+
+class SavingListeners:
+    """Calls `before_save` before the state is taken, and `after_save` when it is on disk, before the next step.
+
+    After a pause they are not called: the next start resumes from that checkpoint, and calls `resumed`, if they have
+    it.
+
+    Args:
+      listeners: `CheckpointSaverListener`s, called in this order.
+    """
+
+    def __init__(self, listeners: Sequence[Any]) -> None:
+        self._listeners = listeners
+        self._begun: int | None = None  # the step of a checkpoint that they were not called for yet
+
+    def __bool__(self) -> bool:
+        return bool(self._listeners)
+
+    def begin(self) -> None:
+        """Call `begin` of each: the session is about to be made."""
+        for listener in self._listeners:
+            listener.begin()
+
+    def before_save(self, session: Any, step: int) -> None:
+        """Call `before_save` of each: the state of this step is about to be taken."""
+        for listener in self._listeners:
+            listener.before_save(session, step)
+
+    def saving(self, step: int) -> None:
+        """Record that a checkpoint of this step is begun."""
+        self._begun = step
+
+    def after_save(self, session: Any, attached: AttachedRun) -> bool:
+        """Call them for a checkpoint of this boundary, when it is on disk. Returns whether one wants to stop."""
+        step, self._begun = self._begun, None
+        if step is None or not self._listeners or attached.is_paused:
+            return False
+        attached.wait()
+        if not attached.saved_step == step == attached.step:
+            return False
+        wishes = [listener.after_save(session, step) for listener in self._listeners]  # all of them are called
+        return any(wishes)
+
+    def resumed(self, session: Any, attached: AttachedRun) -> None:
+        """Call `resumed` of each that has it, if the session was restored."""
+        for listener in self._listeners:
+            if hasattr(listener, "resumed") and attached.resumed_step is not None:
+                listener.resumed(session, attached.resumed_step)
+
+    def end(self, session: Any, attached: AttachedRun) -> bool:
+        """Call them for the last checkpoint, and then `end` of each. Returns whether one wants to stop."""
+        wishes = self.after_save(session, attached)
+        for listener in self._listeners:
+            listener.end(session, attached.step)
+        return wishes
 
 
 class Lifecycle(ABC):
@@ -20,10 +81,12 @@ class Lifecycle(ABC):
     raised is how the run has ended; what comes after it is done all the same.
     """
 
+    StepContext = tf.compat.v1.train.MonitoredSession.StepContext  # the argument of a `step_fn`
     _attached: AttachedRun
     _hooks: list[Any]
     _listeners: SavingListeners
-    _has_ended = _stops = _has_called_end = False
+    _session: Any
+    _has_ended = _stops = _has_called_end = _has_reported_end = False
 
     def close(self) -> None:
         """End each hook, save, and close the session.
@@ -38,9 +101,13 @@ class Lifecycle(ABC):
         """True if it was asked to stop for a pause."""
         return self._attached.is_paused
 
-    @abstractmethod
     def should_stop(self) -> bool:
         """Return whether the loop should end."""
+        if self._has_ended or self._session is None:
+            return True
+        self._attached.serve()
+        self._has_reported_end = self._is_over()
+        return self._has_reported_end
 
     def evaluating(self) -> contextlib.AbstractContextManager[None]:
         """Show that the loop waits for an evaluation while the block runs."""
@@ -72,7 +139,12 @@ class Lifecycle(ABC):
 
     def _require_open(self) -> None:
         if self._has_ended:
-            raise RuntimeError(CLOSED)
+            raise RuntimeError("Session is already closed.")
+
+    def _require_not_stopped(self) -> None:
+        # A pause may come between the program's look and its run: then the run is done, and the next look reports it.
+        if self._stops or (self._has_reported_end and self._attached.outcome is not None):
+            raise RuntimeError("Run called even after should_stop requested.")
 
     def _call_listeners(self) -> None:
         """Call the listeners for a checkpoint of this boundary, when it is on disk."""
@@ -121,9 +193,27 @@ class Lifecycle(ABC):
                 self._attached.leave(error)
 
     @abstractmethod
+    def _is_over(self) -> bool:
+        """Return whether a hook or a thread wants to stop."""
+
+    @abstractmethod
     def _end_hooks(self) -> None:
         """Call each hook's `end`."""
 
     @abstractmethod
     def _close_session(self) -> None:
         """Stop the threads, join them, and close the session."""
+
+
+def require_step_fn(step_fn: Callable[..., Any]) -> None:
+    """Refuse a function that `run_step_fn` cannot call.
+
+    Raises:
+      ValueError: it does not take one argument, named `step_context`.
+    """
+    arguments = tuple(inspect.signature(inspect.unwrap(step_fn)).parameters)
+    if arguments not in (("step_context",), ("self", "step_context")):
+        raise ValueError(
+            "`step_fn` may either have one `step_context` argument, or `self` and `step_context` arguments if it's "
+            f"an instance method. Got {arguments} instead."
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -11,7 +10,7 @@ import tensorflow as tf
 
 from trainerd.loop.schedule import Schedule
 from trainerd.programs.hooks.checkpoint_saver import CheckpointSaverHook
-from trainerd.programs.monitored.listeners import SavingListeners
+from trainerd.programs.monitored.lifecycle import SavingListeners
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.tf1 import defaults
 from trainerd.sessions.tf1.run import GraphRun
@@ -49,14 +48,20 @@ class SaveSettings:
         """The FileWriter that the hooks of the program share."""
         return tf1.summary.FileWriterCache.get(self.summary_dir)
 
-    @property
-    def needing(self) -> dict[str, bool]:
-        """The settings that need a global step, by the names that programs know."""
-        return {
-            "StepCounterHook": self.count_steps > 0,
-            "SummarySaverHook": self.shows,
-            "CheckpointSaverHook": True,
-        }
+    def require_global_step(self) -> Any:
+        """Return the global step of the default graph.
+
+        Raises:
+          RuntimeError: there is none.
+          TypeError: it is no integer, or not a single one.
+        """
+        found = defaults.global_step()
+        if found is None:
+            tf1.train.get_global_step()  # raises what is wrong with one that is there and cannot count
+            first = "SummarySaverHook" if self.shows else "CheckpointSaverHook"
+            first = "StepCounterHook" if self.count_steps > 0 else first
+            raise RuntimeError(f"Global step should be created to use {first}.")
+        return found
 
     def on_saving(self, step: int) -> None:
         """Log in TensorFlow's words that a checkpoint is begun."""
@@ -80,24 +85,6 @@ class SaveSettings:
         if self.count_steps > 0:
             schedule = Schedule(steps=self.count_steps, since_last=True)
             attached.add_service("steps", attached.count_steps, schedule, at_next_step=True)
-
-
-def require_global_step(needing: Mapping[str, bool]) -> Any:
-    """Return the global step of the default graph; None if it has none.
-
-    Args:
-      needing: what needs it, by the names that programs know.
-
-    Raises:
-      RuntimeError: there is none, and it is needed.
-      TypeError: it is no integer, or not a single one.
-    """
-    found = defaults.global_step()
-    for name, is_needed in needing.items():
-        if is_needed and found is None:
-            tf1.train.get_global_step()  # raises what is wrong with one that is there and cannot count
-            raise RuntimeError(f"Global step should be created to use {name}.")
-    return found
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,13 @@ import tensorflow as tf
 from trainerd.loop.flag import Request
 from trainerd.loop.schedule import Schedule
 from trainerd.programs.monitored.hook_session import HookSession
-from trainerd.programs.monitored.lifecycle import Lifecycle
-from trainerd.programs.monitored.listeners import SavingListeners
+from trainerd.programs.monitored.lifecycle import Lifecycle, SavingListeners, require_step_fn
 from trainerd.programs.monitored.save_settings import StepSaveSettings, with_hook_that_saves
-from trainerd.programs.monitored.step_context import STOPPED, StepContext, require_step_fn
 from trainerd.run.program_loop import ProgramLoop
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.tf2.job_run import JobRun
 from trainerd.sessions.tf2.run import StepRun
-from trainerd.sessions.tf2.session import Step, as_steps
+from trainerd.sessions.tf2.session import Step, StepSession, as_steps
 from trainerd.system.threads import called_every
 
 tf1 = tf.compat.v1
@@ -45,8 +43,6 @@ class MonitoredStepSession(Lifecycle):
       ValueError: two hooks save, or a hook and the session save in different folders.
     """
 
-    StepContext = StepContext
-
     def __init__(
         self,
         make_run: Callable[[RunDirectory | None, ProgramLoop], StepRun | JobRun],
@@ -58,7 +54,6 @@ class MonitoredStepSession(Lifecycle):
         self._settings = with_hook_that_saves(self._hooks, settings)
         self._grace_secs = stop_grace_secs
         self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
-        self._stops = self._has_reported_end = False
         self._listeners = SavingListeners(self._settings.listeners)
         self._checked = tuple(name for hook in self._hooks if (name := getattr(hook, "stops_at", None)))
         self._attached: StepRun | JobRun = make_run(
@@ -79,7 +74,7 @@ class MonitoredStepSession(Lifecycle):
         self._stack = contextlib.ExitStack()
         with self._attached.begun():
             self._attached.find()
-            self._session = self._attached.make_session()
+            self._session: StepSession = self._attached.make_session()
         self._for_hooks = HookSession(self._session, self._is_to_end)
         try:
             self._begin()
@@ -111,14 +106,6 @@ class MonitoredStepSession(Lifecycle):
         """The global step."""
         return self._session.step
 
-    def should_stop(self) -> bool:
-        """Return whether the loop should end."""
-        if self._has_ended:
-            return True
-        self._attached.serve()
-        self._has_reported_end = self._is_over()
-        return self._has_reported_end
-
     def run(
         self,
         step_fn: Step,
@@ -138,8 +125,7 @@ class MonitoredStepSession(Lifecycle):
           ValueError: `steps` is not positive, or goes with a `feed_dict`.
         """
         self._require_open()
-        if self._stops or (self._has_reported_end and self._attached.outcome is not None):
-            raise RuntimeError(STOPPED)
+        self._require_not_stopped()
         if steps is not None and (feed_dict or steps < 1):
             raise ValueError(f"steps must be 1 or more, without a feed_dict; they are {steps!r} and {feed_dict!r}.")
         boundary, result, before = self._session.session_link.boundary, None, self.step
@@ -165,7 +151,7 @@ class MonitoredStepSession(Lifecycle):
         """
         self._require_open()
         require_step_fn(step_fn)
-        return step_fn(StepContext(self._for_hooks, self.run))
+        return step_fn(self.StepContext(self._for_hooks, self.run))
 
     # ------------------------------------------------------------------ steps
 

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.programs.monitored.graph_session import MonitoredSession
-from trainerd.programs.monitored.listeners import SavingListeners
+from trainerd.programs.monitored.lifecycle import SavingListeners
 from trainerd.programs.monitored.save_settings import SaveSettings, StepSaveSettings
 from trainerd.programs.monitored.session_creators import ChiefSessionCreator, WorkerSessionCreator
 from trainerd.programs.monitored.step_session import MonitoredStepSession

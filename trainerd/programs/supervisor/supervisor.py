@@ -13,9 +13,8 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.loop.schedule import Schedule
-from trainerd.programs.supervisor.function_run import SupervisedFunctions
-from trainerd.programs.supervisor.graph_run import SupervisedGraph
 from trainerd.programs.supervisor.looper_thread import Looper
+from trainerd.programs.supervisor.run import SupervisedFunctions, SupervisedGraph
 from trainerd.run.attached import IDLE_SECS
 from trainerd.run.defaults import USE_DEFAULT
 from trainerd.run.failures import is_failure

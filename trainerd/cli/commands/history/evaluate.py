@@ -138,7 +138,8 @@ def _evaluate(config: Config, rundir: RunDirectory, entry: str, again: bool, bat
         task = progress.add_task("evaluating", total=0)
         for steps in batches:
             progress.update(task, total=(progress.tasks[0].total or 0) + len(steps))
-            for result in evaluator.evaluate(steps):
+            for step in steps:
+                result = evaluator.evaluate(step)
                 failed += bool(result.error)
                 say(_line(result))
                 progress.advance(task)

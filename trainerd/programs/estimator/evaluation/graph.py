@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,12 +10,12 @@ import tensorflow as tf
 
 from trainerd.loop.outcome import Paused
 from trainerd.programs.estimator.checkpoints import require_fit
-from trainerd.programs.estimator.evaluation.kept_session import KeptSession, can_be_kept
 from trainerd.programs.estimator.graph.blueprint import Blueprint, with_default_initializers
 from trainerd.programs.estimator.model_fn import EstimatorSpec, ModeKeys
 from trainerd.programs.estimator.waiting import Waiting
 from trainerd.programs.monitored.graph_session import MonitoredSession
 from trainerd.programs.monitored.session_creators import ChiefSessionCreator
+from trainerd.sessions.tf1.effects import ancestors
 
 tf1 = tf.compat.v1
 
@@ -24,6 +25,8 @@ _BUILT = (
     "This was while the model was built over the input function of the evaluation, whose shapes it was called with."
 )
 _TAKEN = "Metric with name `{0}` is not allowed, because Estimator already defines a default metric with the same name."
+# What a second evaluation in the same session would find changed: random numbers, queues, readers, Python's state.
+_REMEMBERS = ("random", "shuffle", "sample", "pyfunc", "generator", "oneshot", "queue", "reader", "stack")
 
 
 class EvaluationGraph:
@@ -59,7 +62,7 @@ class EvaluationGraph:
         self._master = self._config.evaluation_master or ""
         self._kept: KeptSession | None = None
         is_plain = self._spec.scaffold.local_init_op is None  # its own may do anything
-        if is_plain and can_be_kept(self._graph, [self._update, *tf.nest.flatten(self._values)]):
+        if is_plain and _can_be_kept(self._graph, [self._update, *tf.nest.flatten(self._values)]):
             self._kept = KeptSession(self._scaffold, self._master, self._config.session_config)
         self.has_hooks = bool(self._spec.evaluation_hooks)
 
@@ -184,3 +187,72 @@ def _metric_ops(spec: EstimatorSpec) -> tuple[Any, dict[str, Any]]:
         raise ValueError(_TAKEN.format(LOSS))
     metrics[LOSS] = tf1.metrics.mean(spec.loss)
     return tf.group(*(update for _, update in metrics.values())), {name: value for name, (value, _) in metrics.items()}
+
+
+def _can_be_kept(graph: Any, fetches: Sequence[Any]) -> bool:
+    """Return whether only variables and iterators remember an evaluation: they are initialized again.
+
+    Args:
+      graph: the graph.
+      fetches: the ops and tensors that the evaluation runs.
+    """
+    ops = ancestors([*fetches, *_iterator_initializers(graph)])
+    functions = graph.as_graph_def().library.function
+    kinds = {op.type.lower() for op in ops} | {node.op.lower() for each in functions for node in each.node_def}
+    return not any(word in kind for kind in kinds for word in _REMEMBERS)
+
+
+def _iterator_initializers(graph: Any) -> list[Any]:
+    return [op for op in graph.get_operations() if op.type == "MakeIterator"]
+
+
+class KeptSession:
+    """A session that all evaluations of a graph use; each finds it in the state of a new one.
+
+    A new session costs more than a small evaluation: TensorFlow optimizes the graph anew for each of its first runs.
+
+    Args:
+      scaffold: of the model.
+      master: the address of the server; "" for this process.
+      config: a ConfigProto.
+    """
+
+    def __init__(self, scaffold: Any, master: str, config: Any) -> None:
+        self._scaffold = scaffold
+        self._master = master
+        self._config = config
+        self._session: Any = None
+        self._anew: list[Any] = []
+        self._resting: threading.Thread | None = None
+
+    def of(self, checkpoint_path: str) -> Any:
+        """Return the session, with a checkpoint restored, and everything else as at the beginning."""
+        if self._session is None:
+            self._anew = [*_iterator_initializers(tf1.get_default_graph()), tf1.local_variables_initializer()]
+            creator = ChiefSessionCreator(self._scaffold, self._master, self._config)
+            self._session = creator.create_session_from(checkpoint_path)
+        else:
+            self._rested()
+            self._scaffold.saver.restore(self._session, checkpoint_path)
+            self._session.run(self._anew)
+        return self._session
+
+    def rest(self) -> None:
+        """End the input of an evaluation, which is over, in the background, and not when the next one begins.
+
+        TensorFlow waits for the thread that tunes an input, which sleeps the longer the older the input is.
+        """
+        session, inputs = self._session, _iterator_initializers(tf1.get_default_graph())
+        self._resting = threading.Thread(target=lambda: session.run(inputs), name="trainerd-old-input", daemon=True)
+        self._resting.start()
+
+    def _rested(self) -> None:
+        if self._resting is not None:
+            self._resting.join()
+
+    def close(self) -> None:
+        """Close it; the next evaluation makes another."""
+        self._rested()
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()

@@ -1,30 +1,44 @@
-"""A `trainerd.Job` as an estimator, for an Experiment or for `train_and_evaluate`."""
+"""A `trainerd.Job` as an estimator, its training, and its state as it is in a checkpoint for a while."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from trainerd.checkpoints.contents.keras_variables import hidden_variables, is_untracked, stored_hidden
+from trainerd.checkpoints.contents.object_graph import own_objects, variables_among
+from trainerd.checkpoints.contents.tensor_values import Values
+from trainerd.errors import DataError
 from trainerd.job.definition import Job
 from trainerd.programs.estimator.base import BaseEstimator
 from trainerd.programs.estimator.checkpoints import require_whole, step_of
 from trainerd.programs.estimator.evaluation.graph import GLOBAL_STEP
 from trainerd.programs.estimator.export.saved_model import write_below
-from trainerd.programs.estimator.functions.loading import loaded
-from trainerd.programs.estimator.functions.training import FunctionTraining
 from trainerd.programs.estimator.input_fn import call_input_fn
 from trainerd.programs.estimator.model_fn import ModeKeys
 from trainerd.programs.estimator.run_config import RunConfig
-from trainerd.programs.estimator.training import Extras
+from trainerd.programs.estimator.training import Extras, Training
+from trainerd.programs.hooks.logging_tensor import LoggingTensorHook
+from trainerd.programs.hooks.stopping import NanTensorHook
+from trainerd.programs.monitored.save_settings import StepSaveSettings
+from trainerd.programs.monitored.step_session import MonitoredStepSession
+from trainerd.run.settings import KeepSettings
+from trainerd.rundir.paths import RunDirectory
+from trainerd.sessions.tf2.job_run import JobRun
+from trainerd.sessions.tf2.job_session import FunctionSession
+from trainerd.sessions.tf2.metrics import LOSS
 
 _HOOKS = (
     "hooks of an evaluation are for graphs: this model is evaluated by functions of TensorFlow 2, so leave them out."
 )
+_MOST = 2**62
 
 
 class JobEstimator(BaseEstimator):
@@ -147,3 +161,98 @@ class JobEstimator(BaseEstimator):
         if self._job.export is None:
             raise ValueError("the job has no `export`: trainerd.Job(..., export=lambda folder: ...).")
         self._job.export(folder)
+
+
+class FunctionTraining(Training):
+    """The training of a job; see `Training`.
+
+    Args:
+      job: the model and its input.
+      config, input_fn, extras, restarts_input: see there.
+    """
+
+    session: MonitoredStepSession
+
+    def __init__(
+        self, job: Job, config: RunConfig, input_fn: Any, extras: Extras, *, restarts_input: bool = False
+    ) -> None:
+        super().__init__(config, input_fn, extras, restarts_input=restarts_input)
+        self._job = job
+
+    def _open(self) -> None:
+        config = self._config
+        # The evaluations are the schedule's, and not a service of the session.
+        model = FunctionSession(replace(self._job, evaluate=None), restores_input=not self._restarts_input)
+        watching: list[Any] = []
+        if LOSS in model.metrics:
+            watching.append(NanTensorHook(LOSS))
+            if config.log_step_count_steps:
+                watching.append(LoggingTensorHook([LOSS], every_n_iter=config.log_step_count_steps))
+        keep = KeepSettings(config.keep_checkpoint_max or 0, config.keep_checkpoint_every_n_hours or 0)
+        shows = config.save_summary_steps or 0
+        make_run = partial(
+            JobRun, model=model, keep=keep, summary_steps=shows if self._job.summaries is not None else 0
+        )
+        settings = StepSaveSettings(
+            RunDirectory.of(str(config.model_dir)),
+            save_secs=config.save_checkpoints_secs or 0,
+            save_steps=config.save_checkpoints_steps or 0,
+            show_secs=0,
+            show_steps=shows,
+            count_steps=config.log_step_count_steps or 0,
+            listeners=tuple(self._extras.listeners),
+            loss=LOSS,
+        )
+        self.session = MonitoredStepSession(make_run, [*watching, *self._extras.hooks], settings)
+
+    @property
+    def step(self) -> int:
+        """The global step."""
+        return self.session.step
+
+    def _steps(self, begun: int, last: float) -> None:
+        session = self.session
+        try:
+            while session.step < last and not session.should_stop():
+                found = session.run(self._job.train_step, steps=int(min(last, _MOST)) - session.step)
+                self.loss = (found or {}).get(LOSS, self.loss)
+        finally:
+            self._done = session.step - begun
+
+
+@contextlib.contextmanager
+def loaded(state: Mapping[str, Any], prefix: str | None) -> Iterator[None]:
+    """Give a job's state the values of a checkpoint while the block runs. Then it is again what it was before.
+
+    What is not built yet is built with the values of the checkpoint.
+
+    Args:
+      state: see `trainerd.Job`.
+      prefix: the checkpoint; None for the state as it is.
+
+    Raises:
+      DataError: the checkpoint does not fit the state.
+    """
+    checkpoint = tf.train.Checkpoint(**{name: part for name, part in state.items() if not is_untracked(part)})
+    tracked = variables_among(own_objects(checkpoint))
+    hidden = hidden_variables(state, tracked)
+    before = Values([*tracked, *hidden.values()])
+    try:
+        if prefix is not None:
+            _read(checkpoint, hidden, prefix)
+        yield
+    finally:
+        before.put_back()
+
+
+def _read(checkpoint: tf.train.Checkpoint, hidden: Mapping[str, Any], prefix: str) -> None:
+    try:
+        checkpoint.read(prefix).assert_existing_objects_matched().expect_partial()
+        stored = stored_hidden(Path(prefix))
+        for key in hidden.keys() & stored.keys():
+            hidden[key].assign(stored[key])
+    except (AssertionError, ValueError, tf.errors.OpError) as error:
+        raise DataError(
+            f"{prefix} does not fit the model: its files are sound, but its variables are not those of the "
+            f"model. Use another `model_dir` for another model.\n{str(error).splitlines()[0]}"
+        ) from error

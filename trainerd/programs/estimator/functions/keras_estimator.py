@@ -11,8 +11,7 @@ import numpy as np
 
 from trainerd.errors import EntryError
 from trainerd.job.definition import Job
-from trainerd.programs.estimator.functions.job_estimator import JobEstimator
-from trainerd.programs.estimator.functions.loading import loaded
+from trainerd.programs.estimator.functions.job_estimator import JobEstimator, loaded
 from trainerd.programs.estimator.model_fn import ModeKeys
 from trainerd.programs.estimator.run_config import RunConfig
 from trainerd.sessions.keras.job_checks import require_trainable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,7 @@ class GraphTraining(Training):
         super().__init__(blueprint.config, input_fn, extras, restarts_input=restarts_input)
         self._blueprint = blueprint
         self._graph = tf.Graph()
+        self._runs, self._logged_at = 0, time.monotonic()
 
     def _open(self) -> None:
         blueprint = self._blueprint
@@ -80,7 +82,17 @@ class GraphTraining(Training):
         found: contextlib.AbstractContextManager[Any] = self._graph.as_default()
         return found
 
-    def _steps(self, last: float) -> None:
+    def _log_loss(self, loss: float, step: int) -> None:
+        """Log the loss every so many runs, as TensorFlow's LoggingTensorHook does."""
+        every = self._config.log_step_count_steps
+        if every and self._runs % every == 0:
+            now = time.monotonic()
+            since = f" ({now - self._logged_at:.3f} sec)" if self._runs else ""
+            tf1.logging.info("loss = %s, step = %s%s", loss, step, since)
+            self._logged_at = now
+        self._runs += 1
+
+    def _steps(self, begun: int, last: float) -> None:
         session = self.session
         while not session.should_stop():
             loss = float(session.run(self._fetches)[1])
@@ -89,7 +101,7 @@ class GraphTraining(Training):
                 tf1.logging.error("Model diverged with loss = NaN.")
                 raise tf1.train.NanLossDuringTrainingError
             self.loss = loss
-            self._log.ran(loss, self._done)
+            self._log_loss(loss, begun + self._done)
             # What a run reads beside a step is the step before it, or that one. What saves nothing reads none.
             seen = session.step_beside_last_run
             if (seen < 0 or seen + 1 >= last) and self.step >= last:

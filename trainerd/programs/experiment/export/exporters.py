@@ -7,18 +7,25 @@ note of it exports the same as one that is not.
 from __future__ import annotations
 
 import abc
+import contextlib
+import json
+import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from trainerd.programs.estimator.arguments import names_of_arguments
 from trainerd.programs.estimator.export.saved_model import checkpoint_of_export, identity_of, keep_newest
-from trainerd.programs.experiment.export.best import best_in, keep_best, loss_is_smaller
+from trainerd.system.durable_files import storage, write_atomic
+from trainerd.system.regular_files import read_regular
 
 tf1 = tf.compat.v1
+
+_NAME_BEFORE = "best.json"  # the best metrics, in the folder itself, in 0.2 and before
 
 
 class Exporter(abc.ABC):
@@ -54,9 +61,9 @@ class _SavedModelExporter(Exporter):
         self,
         name: str,
         serving_input_receiver_fn: Callable[[], Any] | None,
-        assets_extra: Mapping[str, str] | None,
-        as_text: bool,
-        exports_to_keep: int | None,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        exports_to_keep: int | None = 5,
     ) -> None:
         if exports_to_keep is not None and exports_to_keep <= 0:
             raise ValueError(f"`exports_to_keep`, if provided, must be a positive number. Got {exports_to_keep}")
@@ -99,16 +106,6 @@ class LatestExporter(_SavedModelExporter):
     Raises:
       ValueError: `exports_to_keep` is not positive.
     """
-
-    def __init__(
-        self,
-        name: str,
-        serving_input_receiver_fn: Callable[[], Any] | None,
-        assets_extra: Mapping[str, str] | None = None,
-        as_text: bool = False,
-        exports_to_keep: int | None = 5,
-    ) -> None:
-        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
 
     def export(
         self, estimator: Any, export_path: str, checkpoint_path: str, eval_result: Any, is_the_final_export: bool
@@ -207,3 +204,77 @@ def export_of(base: str | bytes, checkpoint_path: str | None) -> bytes | None:
         if checkpoint_of_export(path) == wanted:
             return os.fsencode(path)
     return None
+
+
+@contextlib.contextmanager
+def names_export(name: str) -> Iterator[None]:
+    """Add the name of the exporter or strategy to an error of the block."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"This was in the export {name!r}.")
+        raise
+
+
+def best_in(folder: Path) -> dict[str, Any] | None:
+    """Return the metrics of the best so far.
+
+    Args:
+      folder: the folder of the exports.
+
+    Returns:
+      The metrics; None if there is none, or the file is damaged.
+    """
+    for path in (_path_for(folder), folder / _NAME_BEFORE):
+        try:
+            with storage(f"read {path}", missing_ok=True):
+                found: dict[str, Any] = json.loads(read_regular(path))
+                return {name: math.nan if value is None else value for name, value in found.items()}
+        except (ValueError, AttributeError):
+            return None
+    return None
+
+
+def keep_best(folder: Path, metrics: Mapping[str, Any]) -> None:
+    """Keep these metrics as the best from now on, in a file that outlives restarts and the checkpoint.
+
+    It is beside the folder of the exports: programs take the last name in that folder for the newest export.
+
+    Args:
+      folder: the folder of the exports.
+      metrics: the metrics.
+
+    Raises:
+      StorageError: it cannot be written.
+    """
+    plain = {
+        name: (value.item() if isinstance(value, np.generic) else value)
+        for name, value in metrics.items()
+        if isinstance(value, int | float | np.number)
+    }
+    finite = {name: value if math.isfinite(value) else None for name, value in plain.items()}
+    path = _path_for(folder)
+    with storage(f"write {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, json.dumps(finite, indent=1, allow_nan=False).encode() + b"\n", for_all=True)
+        (folder / _NAME_BEFORE).unlink(missing_ok=True)
+
+
+def _path_for(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.json")
+
+
+def loss_is_smaller(best: Mapping[str, Any], current: Mapping[str, Any], names: tuple[str, str]) -> bool:
+    """Return whether the loss of the second is smaller.
+
+    Args:
+      best, current: the metrics.
+      names: of the two, for the message.
+
+    Raises:
+      ValueError: one has no loss.
+    """
+    for name, metrics in zip(names, (best, current), strict=True):
+        if not metrics or "loss" not in metrics:
+            raise ValueError(f"{name} cannot be empty or no loss is found in it.")
+    return bool(best["loss"] > current["loss"] or math.isnan(best["loss"]))

@@ -14,8 +14,7 @@ from trainerd.programs.estimator.base import BaseEstimator
 from trainerd.programs.estimator.checkpoints import newest_checkpoint
 from trainerd.programs.estimator.export.receivers import build_parsing_serving_input_receiver_fn
 from trainerd.programs.estimator.export.saved_model import describe, keep_newest
-from trainerd.programs.experiment.export.best import best_in, keep_best, loss_is_smaller
-from trainerd.programs.experiment.export.exporters import export_of
+from trainerd.programs.experiment.export.exporters import best_in, export_of, keep_best, loss_is_smaller
 from trainerd.system.durable_files import storage
 from trainerd.system.staging import put_in_place, staged
 
