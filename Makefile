@@ -4,6 +4,8 @@ BIN := .venv/bin
 # One process more than there are cores: many a test waits for another process.
 JOBS := $(shell expr $$(nproc) + 1)
 PYTEST := $(BIN)/python -m pytest
+# Beside the unit tests, all of which `make coverage` runs.
+FOLDERS := tests/process tests/tensorflow tests/old_runs
 
 .PHONY: help run test test-long test-all coverage torture lint types docs cluster-test systemd-test dist dist-test bench bench-short clean
 
@@ -11,7 +13,7 @@ help:
 	@echo "make run           train the digits job here; Ctrl-C saves, make run again resumes"
 	@echo "make test          the tests"
 	@echo "make test-all      those, and the ones that take longer (make test-long): three times that"
-	@echo "make coverage      how much of the core the unit tests reach, which has a floor"
+	@echo "make coverage      the unit tests, and how much of the core they reach, which has a floor"
 	@echo "make torture       the faults of docs/reliability.md, many of each: most of an hour, as root"
 	@echo "make lint types    ruff and mypy"
 	@echo "make docs          the documentation as a site, in site/; every link of it is checked"
@@ -47,13 +49,14 @@ help:
 run: .venv/.run
 	@$(BIN)/trainerd run
 
-test: .venv/.test
-	$(PYTEST) -n $(JOBS) -m "not long" tests/unit tests/process tests/tensorflow tests/old_runs
+test: coverage
+	$(PYTEST) -n $(JOBS) -m "not long" $(FOLDERS)
 
 test-long: .venv/.test
-	$(PYTEST) -n $(JOBS) -m long tests/unit tests/process tests/tensorflow tests/old_runs tests/torture
+	$(PYTEST) -n $(JOBS) -m long $(FOLDERS) tests/torture
 
-test-all: test test-long
+test-all: coverage
+	$(PYTEST) -n $(JOBS) $(FOLDERS) tests/torture
 
 coverage: .venv/.test
 	$(PYTEST) -q -n $(JOBS) tests/unit --cov --cov-report=term:skip-covered

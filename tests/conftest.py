@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
+
+from tests.process.trainers import Forkserver, Trainer
+
+Fork = Callable[..., Trainer]
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -28,3 +37,26 @@ def garbage_is_looked_for_among_what_is_new() -> Iterator[None]:
     yield
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def forkserver() -> Iterator[Forkserver]:
+    """Makes trainers without importing TensorFlow each time."""
+    server = Forkserver()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def fork(forkserver: Forkserver) -> Iterator[Fork]:
+    """Start a `trainerd` command or a program, as `Forkserver.start` does; what is left of it is killed."""
+    trainers: list[Trainer] = []
+
+    def go(folder: Path, rundir: Path | None = None, **request: Any) -> Trainer:
+        trainers.append(forkserver.start(folder, rundir, **request))
+        return trainers[-1]
+
+    yield go
+    for trainer in trainers:
+        with contextlib.suppress(ProcessLookupError, psutil.Error):
+            os.killpg(trainer.pid, signal.SIGKILL)

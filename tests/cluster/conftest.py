@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.process.conftest import Start, forkserver, small_disk, start
+from tests.process.conftest import Start, small_disk, start
 from tests.process.trainers import Trainer, variables
 from tests.unit.test_workers_gathering import free_port
 from trainerd.rundir.paths import RunDirectory
 
-__all__ = ["forkserver", "small_disk", "start"]
+__all__ = ["small_disk", "start"]
 
 
 @pytest.fixture

@@ -10,18 +10,14 @@ import hashlib
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from tests.process.trainers import variables
-from tests.waiting import wait_for
+from tests.process.trainers import Forkserver, variables
 from trainerd.checkpoints import manifest
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.state import Phase, read_state
 
 HERE = Path(__file__).parent
 RUNS = HERE / "runs"
@@ -39,11 +35,11 @@ def prepare(folder: Path, kind: str) -> None:
     (folder / "trainerd.toml").write_text(text, encoding="utf-8")
 
 
-def command(kind: str, end: int) -> Sequence[str]:
-    """Trains to this step; `fit`, to the end of the epoch that has it."""
+def request(kind: str, end: int) -> dict[str, Any]:
+    """What the forkserver is asked for, to train to this step; `fit`, to the end of the epoch that has it."""
     if kind == "fit":
-        return [sys.executable, "fit.py", str(-(-end // STEPS_AN_EPOCH))]
-    return [sys.executable, "-m", "trainerd", "run", "--max-steps", str(end)]
+        return {"program": "fit.py", "arguments": [str(-(-end // STEPS_AN_EPOCH))]}
+    return {"run": ["run", "--max-steps", str(end)]}
 
 
 def digests(rundir: RunDirectory) -> dict[str, str]:
@@ -52,31 +48,27 @@ def digests(rundir: RunDirectory) -> dict[str, str]:
     return {name: hashlib.sha256(bytes.fromhex(value)).hexdigest()[:16] for name, value in sorted(found.items())}
 
 
-def make(name: str, kind: str) -> None:
+def make(server: Forkserver, name: str, kind: str) -> None:
     """Train for a moment, pause, keep the run directory; and note what it comes to."""
     with tempfile.TemporaryDirectory() as made:
         folder, rundir = Path(made), RunDirectory(Path(made) / "run")
         prepare(folder, kind)
-        process = subprocess.Popen(command(kind, FOR_EVER), cwd=folder)
-
-        def has_trained() -> bool:
-            assert process.poll() is None
-            state = read_state(rundir.state)
-            return state is not None and state.phase is Phase.TRAINING and state.step > STEPS_AN_EPOCH
-
-        wait_for(has_trained, "an epoch")
-        process.send_signal(signal.SIGTERM)
-        assert process.wait() == 0
+        trainer = server.start(folder, **request(kind, FOR_EVER))
+        trainer.until_training(STEPS_AN_EPOCH + 1)
+        assert trainer.pause() == 0, trainer.text
         step = max(rundir.steps())
         assert manifest.read(rundir.manifest(step)).reason == "pause" and step % STEPS_AN_EPOCH
         kept = RUNS / name / kind
         shutil.copytree(rundir.path, kept, ignore=shutil.ignore_patterns("events.out.*", "*.log", "lock"))
-        subprocess.run(command(kind, step + FURTHER), cwd=folder, check=True)
+        trainer = server.start(folder, **request(kind, step + FURTHER))
+        assert trainer.end() == 0, trainer.text
         ends = {"end": step + FURTHER, "variables": digests(rundir)}
         (kept / "ends.json").write_text(json.dumps(ends, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    forkserver = Forkserver()
     for each in KINDS:
-        make(sys.argv[1], each)
+        make(forkserver, sys.argv[1], each)
+    forkserver.close()

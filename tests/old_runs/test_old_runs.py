@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.old_runs.make import RUNS, command, digests, prepare
+from tests.conftest import Fork
+from tests.old_runs.make import RUNS, digests, prepare, request
 from trainerd.rundir import run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import EventKind
@@ -26,14 +26,14 @@ def kept_runs() -> list[Any]:
 
 
 @pytest.mark.parametrize("kept", kept_runs())
-def test_an_old_run_resumes(tmp_path: Path, kept: Path) -> None:
+def test_an_old_run_resumes(fork: Fork, tmp_path: Path, kept: Path) -> None:
     kind, rundir = kept.name, RunDirectory(tmp_path / "run")
     prepare(tmp_path, kind)
     shutil.copytree(kept, rundir.path, ignore=shutil.ignore_patterns("ends.json"))
     step, ends = max(rundir.steps()), json.loads((kept / "ends.json").read_text())
-    done = subprocess.run(command(kind, ends["end"]), cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert f"restored step {step} (pause)" in done.stderr
+    trainer = fork(tmp_path, **request(kind, ends["end"]))
+    assert trainer.end() == 0, trainer.text
+    assert f"restored step {step} (pause)" in trainer.text
     assert max(rundir.steps()) >= ends["end"] and digests(rundir) == ends["variables"]
     if (kept / "events.jsonl").exists():
         assert [each.kind for each in run_events.read(rundir)][:2] == [EventKind.START, EventKind.PAUSE]

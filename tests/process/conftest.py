@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 
-from tests.process.trainers import Forkserver, Trainer
-from trainerd.rundir.paths import RunDirectory
+from tests.conftest import Fork
+from tests.process.trainers import Trainer
 
 Start = Callable[..., Trainer]
-
-
-@pytest.fixture(scope="session")
-def forkserver() -> Iterator[Forkserver]:
-    """Makes trainers without importing TensorFlow each time."""
-    server = Forkserver()
-    yield server
-    server.close()
 
 
 @pytest.fixture
@@ -45,22 +33,9 @@ def write_config(project: Path, entry: str = "jobs:counter", logdir: str = "run"
 
 
 @pytest.fixture
-def start(forkserver: Forkserver, project: Path) -> Iterator[Start]:
-    """Start a `trainerd` command in the project's folder; what is left of it is killed."""
-    trainers: list[Trainer] = []
-
-    def go(*arguments: str, rundir: Path | None = None) -> Trainer:
-        output = project / f"output-{len(trainers)}"
-        output.touch()
-        request: dict[str, Any] = {"run": list(arguments), "cwd": str(project), "output": str(output)}
-        pid = forkserver.ask(request)
-        trainers.append(Trainer(forkserver, pid, RunDirectory(rundir or project / "run"), output))
-        return trainers[-1]
-
-    yield go
-    for trainer in trainers:
-        with contextlib.suppress(ProcessLookupError, psutil.Error):
-            os.killpg(trainer.pid, signal.SIGKILL)
+def start(fork: Fork, project: Path) -> Start:
+    """Start a `trainerd` command in the project's folder."""
+    return lambda *arguments, rundir=None: fork(project, rundir, run=arguments)
 
 
 @pytest.fixture

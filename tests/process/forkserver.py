@@ -1,8 +1,8 @@
 """Starts trainers fast: imports TensorFlow once, and forks a process for each before any op is run.
 
 A process of its own, spoken to in lines of JSON. `{"run": [...arguments], "cwd": ..., "output": path}` is answered
-with a pid, as is one with `{"program": file, ...}`; `{"reap": pid}` with an exit code as the shell gives it, negative
-for a signal.
+with a pid, as is one with `{"program": file, "arguments": [...], "env": {...}, ...}`, whose last two may be missing;
+`{"reap": pid}` with an exit code as the shell gives it, negative for a signal.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def _become(request: dict[str, Any]) -> None:
         os.dup2(descriptor, target)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if "program" in request:
-        sys.path[0], sys.argv = request["cwd"], [request["program"]]
+        os.environ.update(request.get("env", {}))
+        sys.argv = [request["program"], *request.get("arguments", [])]
+        sys.path.insert(0, request["cwd"])
         runpy.run_path(request["program"], run_name="__main__")
         sys.exit()
     from trainerd.cli import main
@@ -67,5 +69,5 @@ def _serve() -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
     _serve()

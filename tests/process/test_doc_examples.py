@@ -7,7 +7,6 @@ folder.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
@@ -15,12 +14,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.cases import every
-from tests.process.trainers import Forkserver, Trainer
+from tests.conftest import Fork
+from tests.process.trainers import Trainer
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
 
@@ -60,17 +59,9 @@ def scripts() -> Iterator[tuple[str, str]]:
 JOBS, PROGRAMS, SCRIPTS = list(jobs()), list(programs()), list(scripts())
 
 
-def fork(server: Forkserver, folder: Path, request: dict[str, Any]) -> str:
-    """Run a command or a program without importing TensorFlow again. All that it printed; it must succeed."""
-    output = folder / "printed"
-    output.write_text("")
-    pid = server.ask({"cwd": str(folder), "output": str(output), **request})
-    trainer = Trainer(server, pid, RunDirectory(folder), output)
-    try:
-        assert trainer.end(DEADLINE_SECS) == 0, trainer.text
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
+def require_success(trainer: Trainer) -> str:
+    """Wait until a command or a program has succeeded. All that it printed."""
+    assert trainer.end(DEADLINE_SECS) == 0, trainer.text
     return trainer.text
 
 
@@ -105,31 +96,29 @@ def test_there_are_examples() -> None:
 
 
 @pytest.mark.parametrize(("file", "text"), every(3, [job[1:] for job in JOBS]), ids=[job[0] for job in JOBS])
-def test_a_job_of_the_documentation_can_be_trained(
-    forkserver: Forkserver, tmp_path: Path, file: str, text: str
-) -> None:
+def test_a_job_of_the_documentation_can_be_trained(fork: Fork, tmp_path: Path, file: str, text: str) -> None:
     (tmp_path / file).write_text(text, encoding="utf-8")
     (tmp_path / "trainerd.toml").write_text(f'entry = "{Path(file).stem}:job"\nlogdir = "run"\n', encoding="utf-8")
-    assert "All is well." in fork(forkserver, tmp_path, {"run": ["check"]})
+    assert "All is well." in require_success(fork(tmp_path, run=["check"]))
 
 
 @pytest.mark.parametrize(
     ("file", "files"), every(2, [p[1:] for p in PROGRAMS]), ids=["-".join(p[:2]) for p in PROGRAMS]
 )
 def test_a_program_of_the_documentation_runs_and_resumes(
-    forkserver: Forkserver, tmp_path: Path, file: str, files: dict[str, str]
+    fork: Fork, tmp_path: Path, file: str, files: dict[str, str]
 ) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     steps = []
     for _ in range(2):
-        fork(forkserver, tmp_path, {"program": file})
+        require_success(fork(tmp_path, program=file))
         [newest] = [max(RunDirectory(lock.parent).steps()) for lock in tmp_path.rglob("lock") if "pre" not in str(lock)]
         steps.append(newest)
     assert steps[1] == (steps[0] if "model.fit" in files[file] else 2 * steps[0]) > 0  # fit knows when it is done
 
 
-def test_a_function_of_the_documentation_is_run_by_the_daemon(forkserver: Forkserver, tmp_path: Path) -> None:
+def test_a_function_of_the_documentation_is_run_by_the_daemon(fork: Fork, tmp_path: Path) -> None:
     [text] = [
         match["text"]
         for page in PAGES
@@ -138,7 +127,7 @@ def test_a_function_of_the_documentation_is_run_by_the_daemon(forkserver: Forkse
     ]
     (tmp_path / "program.py").write_text(text, encoding="utf-8")
     (tmp_path / "trainerd.toml").write_text('entry = "program:main"\nlogdir = "run"\nmax_steps = 50\n')
-    fork(forkserver, tmp_path, {"run": ["run"]})
+    require_success(fork(tmp_path, run=["run"]))
     assert max(RunDirectory(tmp_path / "run").steps()) == 50
 
 

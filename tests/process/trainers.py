@@ -25,6 +25,7 @@ class Forkserver:
     """Makes trainers. One for all tests of a worker."""
 
     def __init__(self) -> None:
+        self._started = 0
         script = str(Path(__file__).with_name("forkserver.py"))
         self._process = subprocess.Popen(
             [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
@@ -34,6 +35,20 @@ class Forkserver:
     def _answer(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
+
+    def start(self, folder: Path, rundir: Path | None = None, **request: Any) -> Trainer:
+        """Start a command or a program in a folder.
+
+        Args:
+          folder: its working directory, which gets a file with what it prints.
+          rundir: its run directory; `run` in the folder if it is not given.
+          request: `run`, or `program`, `arguments` and `env`; see forkserver.py.
+        """
+        output = folder / f"output-{self._started}"
+        output.touch()
+        self._started += 1
+        pid = self.ask({"cwd": str(folder), "output": str(output), **request})
+        return Trainer(self, pid, RunDirectory(rundir or folder / "run"), output)
 
     def ask(self, request: dict[str, Any]) -> int:
         """Send a request; its answer."""
@@ -51,7 +66,7 @@ class Forkserver:
 
 @dataclass
 class Trainer:
-    """One process that runs a `trainerd` command."""
+    """One process that runs a `trainerd` command, or a program."""
 
     server: Forkserver
     pid: int

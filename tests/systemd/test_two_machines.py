@@ -23,7 +23,8 @@ NAME = "blobs"
 ADDRESSES = ("10.0.0.1", "10.0.0.2")
 TOKEN = f"/var/lib/trainerd-{NAME}/cluster.token"
 CABLE = "cable"
-HEARTBEAT_SECS = 20
+HEARTBEAT_SECS = 8
+START_SECS = 4
 CLUSTER = f"""
 [cluster]
 workers = ["{ADDRESSES[0]}:29500", "{ADDRESSES[1]}:29500"]
@@ -115,7 +116,7 @@ def prepared(machine: Machine, rank: int) -> Service:
     folder = f"/etc/systemd/system/{service.unit}.service.d"
     machine.write(f"{folder}/override.conf", recipe)
     # A start that takes longer than this says so to systemd; gathering may take days.
-    machine.write(f"{folder}/sooner.conf", "[Service]\nRestartSec=100ms\nTimeoutStartSec=10s\n")
+    machine.write(f"{folder}/sooner.conf", f"[Service]\nRestartSec=100ms\nTimeoutStartSec={START_SECS}s\n")
     machine.run("systemctl", "daemon-reload")
     return service
 
@@ -144,7 +145,7 @@ def read_token(machine: Machine) -> str:
 def test_a_start_waits_for_the_other_machine_and_names_it(two: TwoMachines) -> None:
     """For longer than systemd gives a start, which hears each time that it takes longer."""
     two.chief.systemctl("start", "--no-block")
-    require_for(12, lambda: two.chief.show("ActiveState") == "activating", "it is still being started")
+    require_for(START_SECS + 2, lambda: two.chief.show("ActiveState") == "activating", "it is still being started")
     assert two.restarts()[0] == 0
     shown = two.chief.machine.output(TRAINERD, "status", "--config", two.chief.config)
     assert "gathering" in shown
@@ -185,7 +186,7 @@ def test_a_cable_that_is_cut_and_put_back(two: TwoMachines) -> None:
     two.wait_for_restarts(before, seconds=HEARTBEAT_SECS + 5)
     print(f"both ended {time.monotonic() - begun:.1f} s after the cut")
     once = [count + 1 for count in before]
-    require_for(12, lambda: two.restarts() == once, "they wait for each other, and do not give up")
+    require_for(START_SECS + 2, lambda: two.restarts() == once, "they wait for each other, and do not give up")
     begun = time.monotonic()
     two.mend()
     two.wait_until_training()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import trainerd
+from tests.conftest import Fork
 from tests.tensorflow.graphs import saved, state
 from tests.tensorflow.models import At, Once, X, Y, a_model, assert_same, endless, fit, reshuffled, terminate, unknown
 from trainerd.errors import UsageError
@@ -231,10 +230,13 @@ model.fit(data, epochs=1, verbose=0, callbacks=[fails, supervise])
 
 
 @pytest.mark.parametrize("how", ["torn", "callback", "exit", "no"])
-def test_a_fit_without_with_is_saved_where_it_is_sound_as_the_program_ends(tmp_path: Path, how: str) -> None:
+def test_a_fit_without_with_is_saved_where_it_is_sound_as_the_program_ends(
+    fork: Fork, tmp_path: Path, how: str
+) -> None:
+    (tmp_path / "left_open.py").write_text(LEFT_OPEN)
+
     def run(how: str) -> int:
-        command = [sys.executable, "-W", "ignore", "-c", LEFT_OPEN, how, str(tmp_path)]
-        return subprocess.run(command, capture_output=True, timeout=100).returncode
+        return fork(tmp_path, program="left_open.py", arguments=[how, str(tmp_path)]).end()
 
     assert run(how) == {"torn": 1, "callback": 1, "exit": 0, "no": 0}[how]
     expected = {"torn": [], "callback": [(8, "failure")], "exit": [(8, "finish")], "no": [(20, "finish")]}

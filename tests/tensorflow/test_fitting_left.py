@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +16,7 @@ import pytest
 import tensorflow as tf
 
 import trainerd
+from tests.conftest import Fork
 from tests.tensorflow.graphs import saved, state
 from tests.tensorflow.models import At, Once, X, Y, a_model, assert_same, reshuffled, terminate
 from trainerd.errors import InUseError
@@ -231,20 +230,19 @@ except ZeroDivisionError:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_after_a_fit_that_failed_does_what_it_does_without(tmp_path: Path, number: signal.Signals) -> None:
-    command = [sys.executable, "-W", "ignore", "-c", SIGNALLED, str(tmp_path)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        assert process.stdout is not None and process.stdout.readline() == "left\n"
-        process.send_signal(number)
-        rest, _ = process.communicate(timeout=60)
-    finally:
-        process.kill()
+def test_a_signal_after_a_fit_that_failed_does_what_it_does_without(
+    fork: Fork, tmp_path: Path, number: signal.Signals
+) -> None:
+    (tmp_path / "signalled.py").write_text(SIGNALLED)
+    program = fork(tmp_path, program="signalled.py", arguments=[str(tmp_path)])
+    program.until_printed("left\n")
+    program.signal(number)
+    code, printed = program.end(), program.text.splitlines()
     assert (8, "failure") in saved(tmp_path)
     if number is signal.SIGTERM:
-        assert process.returncode == -signal.SIGTERM and rest == ""
+        assert code == -signal.SIGTERM and "interrupted" not in printed
     else:
-        assert process.returncode == 0 and rest == "interrupted\n20\n"
+        assert code == 0 and "interrupted" in printed and "20" in printed
 
 
 def failing_record() -> tf.data.Dataset:

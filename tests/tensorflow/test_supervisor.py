@@ -20,6 +20,7 @@ import tensorflow as tf
 import trainerd
 from tests import waiting
 from tests.cases import every
+from tests.conftest import Fork
 from tests.tensorflow.graphs import (
     counter,
     ending,
@@ -284,14 +285,14 @@ with found.graph.as_default():
 
 
 @pytest.mark.parametrize("how", every(6, ["pause", "finish", "failure", "thread", "with", "service"]))
-def test_a_program_that_does_not_end_its_session_is_saved_all_the_same(tmp_path: Path, how: str) -> None:
-    command = [sys.executable, "-W", "ignore", "-c", UNSTOPPED, how, str(tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2])
-    assert done.returncode == (1 if how == "failure" else 0), done.stderr
+def test_a_program_that_does_not_end_its_session_is_saved_all_the_same(fork: Fork, tmp_path: Path, how: str) -> None:
+    (tmp_path / "unstopped.py").write_text(UNSTOPPED)
+    program = fork(tmp_path, program="unstopped.py", arguments=[how, "run"])
+    assert program.end() == (1 if how == "failure" else 0), program.text
     step, reason = saved(tmp_path / "run")[0]
     expected = {"pause": Phase.PAUSED, "failure": Phase.FAILED, "service": Phase.FAILED}.get(how, Phase.FINISHED)
     why = {Phase.PAUSED: "pause", Phase.FAILED: "failure", Phase.FINISHED: "finish"}[expected]
-    assert step >= 20 and reason == why, done.stderr
+    assert step >= 20 and reason == why, program.text
     assert state(tmp_path / "run").phase is expected
 
 
@@ -325,10 +326,10 @@ trainerd.run.attached.STUCK_SECS = 0.5
 
 
 @pytest.mark.long
-def test_a_step_that_does_not_end_keeps_no_process_from_ending(tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "ignore", "-c", STUCK, str(tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2])
-    assert done.returncode == 0 and "another thread is in the middle of a step" in done.stderr, done.stderr
+def test_a_step_that_does_not_end_keeps_no_process_from_ending(fork: Fork, tmp_path: Path) -> None:
+    (tmp_path / "stuck.py").write_text(STUCK)
+    program = fork(tmp_path, program="stuck.py", arguments=["run"])
+    assert program.end() == 0 and "another thread is in the middle of a step" in program.text, program.text
 
 
 def test_sigusr1_saves_and_training_continues(tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ def require_readable(rundir: RunDirectory) -> None:
 
 
 @pytest.mark.usefixtures("no_fsync")
-@pytest.mark.parametrize("line", [None, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("line", [None, 1])
 def test_a_kill_at_any_operation_is_finished_by_a_start_or_by_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: int | None, cli: Cli
 ) -> None:
