@@ -27,6 +27,7 @@ from tests.tensorflow.models import (
     shuffled,
     terminate,
     unknown,
+    with_adam,
 )
 from tests.tensorflow.noting import instances
 from tests.waiting import send_signal
@@ -46,13 +47,13 @@ LONG = pytest.mark.long
 
 @pytest.mark.parametrize("stops", every(5, [[5], [4, 8, 1], [1], [6, 6], [2, 3, 1]]))
 def test_paused_in_mid_epoch_it_ends_where_it_would_have(tmp_path: Path, stops: list[int]) -> None:
-    whole = fit(tmp_path / "whole")
+    whole = fit(tmp_path / "whole", make=with_adam)
     for stop in stops:
         with pytest.raises(trainerd.keras.Paused) as caught:
-            fit(tmp_path / "parts", At(stop, terminate))
+            fit(tmp_path / "parts", At(stop, terminate), make=with_adam)
         assert caught.value.code == 0 and state(tmp_path / "parts").phase is Phase.PAUSED
         assert saved(tmp_path / "parts")[0][1] == "pause"
-    parts = fit(tmp_path / "parts")
+    parts = fit(tmp_path / "parts", make=with_adam)
     assert_same(whole, parts)
     assert saved(tmp_path / "parts")[0] == (saved(tmp_path / "whole")[0][0], "finish")
     assert (state(tmp_path / "parts").phase, state(tmp_path / "parts").ended) == (Phase.FINISHED, "`fit` has ended")
@@ -237,7 +238,7 @@ def test_one_program_at_a_time_and_the_signals_are_given_back(tmp_path: Path) ->
 def test_another_model_does_not_fit_and_the_run_directory_is_given_back(tmp_path: Path) -> None:
     fit(tmp_path, epochs=1)
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(1)])
-    model.compile("adam", "mse")
+    model.compile(keras.optimizers.SGD(0.01, momentum=0.9), "mse")
     supervise = trainerd.keras.Supervise(str(tmp_path))
     with pytest.raises(DataError, match="does not fit the program"), supervise:
         model.fit(supervise.data(shuffled()), verbose=0, shuffle=False, callbacks=[supervise])

@@ -127,7 +127,7 @@ def test_a_fit_after_one_that_failed_trains_the_model_it_is_given_as_it_is_compi
 
     if is_another:
         model = a_model()
-    model.compile(keras.optimizers.Adam(0.01), loss, metrics=["mae"])
+    model.compile(keras.optimizers.SGD(0.01, momentum=0.9), loss, metrics=["mae"])
     before = [weight.numpy() for weight in own.weights]
     model.fit(data, epochs=2, callbacks=[fails, supervise], **options)
     assert int(model.optimizer.iterations) == supervise.step == 12 and traced

@@ -29,6 +29,7 @@ from tests.tensorflow.models import (
     shuffled,
     train,
     unknown,
+    with_adam,
 )
 from trainerd.errors import JobError
 from trainerd.loop.flag import Flag, Request
@@ -211,7 +212,7 @@ def callbacks_that_watch(folder: Path) -> list[Any]:
 def test_interrupted_in_mid_epoch_it_ends_where_fit_ends(tmp_path: Path, stops: list[Any]) -> None:
     for name in ("fit", "mine"):
         (tmp_path / name).mkdir()
-    fitted = a_model()
+    fitted = with_adam()
     history = fitted.fit(
         shuffled(),
         epochs=40,
@@ -224,7 +225,7 @@ def test_interrupted_in_mid_epoch_it_ends_where_fit_ends(tmp_path: Path, stops: 
 
     def make() -> trainerd.KerasJob:
         callbacks = callbacks_that_watch(tmp_path / "mine")
-        made.append((a_model(), callbacks))
+        made.append((with_adam(), callbacks))
         return trainerd.KerasJob(made[-1][0], shuffled(), (X, Y), callbacks=callbacks, epochs=40)
 
     end = 6 * len(history.epoch)  # an epoch's end at which training is over, and its callbacks are not told
