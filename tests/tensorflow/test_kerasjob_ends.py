@@ -577,7 +577,7 @@ def test_an_evaluation_that_fails_leaves_the_weights_of_the_last_step(swaps: boo
     assert_same(alone, model)
 
 
-@pytest.mark.parametrize("method", ["on_epoch_begin", "on_test_begin", "on_epoch_end", "on_train_end"])
+@pytest.mark.parametrize("method", ["on_epoch_begin", "on_epoch_end", "on_train_end"])
 def test_what_callbacks_did_between_two_steps_is_undone_where_one_fails(tmp_path: Path, method: str) -> None:
     """A rate is not lowered twice, averaged weights not swapped back, and what is best so far not put in twice."""
 
