@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from collections.abc import Callable
@@ -59,7 +60,32 @@ class Counts(keras.callbacks.Callback):  # type: ignore[misc]
         self.batches += 1
 
 
+Data = Callable[[], tf.data.Dataset]
 ENDS = ["on_epoch_end", "on_epoch_begin", "on_test_begin", "on_train_batch_end"]
+
+
+def with_changes_between_epochs(folder: Path, data: Data, steps: int | None, *more: Any) -> keras.Model:
+    """Train a model to which callbacks do much there: a rate, averaged weights, a validation."""
+    model = a_model()
+    halves = keras.callbacks.LearningRateScheduler(lambda epoch, now: now * 0.9)
+    plateau = keras.callbacks.ReduceLROnPlateau("val_loss", patience=1, min_delta=10.0, factor=0.5)
+    swap, counts = keras.callbacks.SwapEMAWeights(swap_on_epoch=False), Counts()
+    model.compile(keras.optimizers.Adam(0.01, use_ema=True), "mse", metrics=["mae"])
+    with trainerd.keras.Supervise(str(folder), callbacks=[plateau, counts]) as supervise:
+        callbacks = [halves, plateau, swap, counts, *more, supervise]
+        kept = supervise.data(data())
+        options: dict[str, Any] = {"validation_data": (X, Y), "verbose": 0, "shuffle": False}
+        model.fit(kept, epochs=4, steps_per_epoch=steps, callbacks=callbacks, **options)
+    assert counts.batches == 4 * (steps or 6)
+    return model
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Data, int | None], keras.Model]:
+    """The same without an error, trained once for all cases."""
+    return functools.cache(
+        lambda data, steps: with_changes_between_epochs(tmp_path_factory.mktemp("whole"), data, steps)
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,9 +93,9 @@ ENDS = ["on_epoch_end", "on_epoch_begin", "on_test_begin", "on_train_batch_end"]
     [*((name, reshuffled, None) for name in ENDS), ("on_epoch_end", endless, 4), ("on_epoch_end", unknown, None)],
 )
 def test_an_end_of_an_epoch_that_fails_is_done_again(
-    tmp_path: Path, method: str, data: Callable[[], tf.data.Dataset], steps: int | None
+    tmp_path: Path, whole: Callable[[Data, int | None], keras.Model], method: str, data: Data, steps: int | None
 ) -> None:
-    """Whatever callbacks have done to the model for it by then: a rate, averaged weights, a validation."""
+    """Whatever callbacks have done to the model for it by then."""
     last = 2 * (steps or 6)
 
     class Fails(keras.callbacks.Callback):  # type: ignore[misc]
@@ -85,28 +111,13 @@ def test_an_end_of_an_epoch_that_fails_is_done_again(
             if method == "on_train_batch_end":
                 self.fail()
 
-    def train(folder: Path, fails: bool = False) -> keras.Model:
-        model = a_model()
-        if method != "on_train_batch_end":
-            setattr(Fails, method, lambda self, *args, **options: self.fail())
-        halves = keras.callbacks.LearningRateScheduler(lambda epoch, now: now * 0.9)
-        plateau = keras.callbacks.ReduceLROnPlateau("val_loss", patience=1, min_delta=10.0, factor=0.5)
-        swap, counts = keras.callbacks.SwapEMAWeights(swap_on_epoch=False), Counts()
-        model.compile(keras.optimizers.Adam(0.01, use_ema=True), "mse", metrics=["mae"])
-        with trainerd.keras.Supervise(str(folder), callbacks=[plateau, counts]) as supervise:
-            callbacks = [halves, plateau, swap, counts, *([Fails()] if fails else []), supervise]
-            kept = supervise.data(data())
-            options: dict[str, Any] = {"validation_data": (X, Y), "verbose": 0, "shuffle": False}
-            model.fit(kept, epochs=4, steps_per_epoch=steps, callbacks=callbacks, **options)
-        assert counts.batches == 2 * last
-        return model
-
-    whole = train(tmp_path / "whole")
+    if method != "on_train_batch_end":
+        setattr(Fails, method, lambda self, *args, **options: self.fail())
     with pytest.raises(OSError, match="of another callback"):
-        train(tmp_path / "parts", fails=True)
+        with_changes_between_epochs(tmp_path, data, steps, Fails())
     if data is not unknown:
-        assert saved(tmp_path / "parts") == [(last, "failure")]
-    assert_same(whole, train(tmp_path / "parts"))
+        assert saved(tmp_path) == [(last, "failure")]
+    assert_same(whole(data, steps), with_changes_between_epochs(tmp_path, data, steps))
 
 
 @pytest.mark.parametrize("is_another", [True, False])
