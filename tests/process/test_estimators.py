@@ -182,7 +182,7 @@ def test_what_is_wrong_is_reported(start: Start, programs: Path, entry: str, mor
 @pytest.mark.long
 def test_its_training_is_proved_and_its_past_evaluated(start: Start, programs: Path) -> None:
     write_config(programs, entry="estimators:census", more="deterministic = true\nseed = 1\n")
-    proof = start("prove", "--steps", "40", "--interruptions", "2")
+    proof = start("prove", "--steps", "40", "--interruptions", "1")
     assert proof.end(300) == 0 and "The same, bit for bit." in proof.text, proof.text
     run = start("run")
     assert run.end() == 0, run.text
