@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.process.conftest import forkserver, project, small_disk, start
+from tests.process.conftest import forkserver, programs, project, small_disk, start
 
-__all__ = ["forkserver", "project", "small_disk", "start"]
+__all__ = ["forkserver", "programs", "project", "small_disk", "start"]
 
 Tell = Callable[[str, object], None]
 
