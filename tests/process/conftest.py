@@ -25,6 +25,13 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def programs(project: Path) -> Path:
+    """The same folder, with the programs of `estimators.py` too."""
+    shutil.copy(Path(__file__).with_name("estimators.py"), project)
+    return project
+
+
 def write_config(project: Path, entry: str = "jobs:counter", logdir: str = "run", more: str = "") -> Path:
     """Write a trainerd.toml."""
     path = project / "trainerd.toml"

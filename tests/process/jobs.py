@@ -89,12 +89,6 @@ def forgetful() -> trainerd.Job:
     return trainerd.Job(train_step, state={"w": w})
 
 
-def lottery() -> trainerd.Job:
-    """Each run is another."""
-    w = tf.Variable(1.0)
-    return trainerd.Job(lambda: {"loss": w.assign(0.9 * w + tf.random.normal([]))}, state={"w": w})
-
-
 def take_long() -> None:
     """Print, and wait for ever where the test wants that."""
     print("evaluating", flush=True)

@@ -27,6 +27,7 @@ from tests.tensorflow.models import (
     shuffled,
     terminate,
     unknown,
+    with_adam,
 )
 from tests.tensorflow.noting import instances
 from tests.waiting import send_signal
@@ -44,25 +45,24 @@ pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data")  # 
 LONG = pytest.mark.long
 
 
-@pytest.mark.parametrize("stops", every(5, [[5], [4, 8, 1], [1], [6, 6], [2, 3, 1]]))
+@pytest.mark.parametrize("stops", every(2, [[4, 8, 1], [6, 6]]))
 def test_paused_in_mid_epoch_it_ends_where_it_would_have(tmp_path: Path, stops: list[int]) -> None:
-    whole = fit(tmp_path / "whole")
+    whole = fit(tmp_path / "whole", make=with_adam)
     for stop in stops:
         with pytest.raises(trainerd.keras.Paused) as caught:
-            fit(tmp_path / "parts", At(stop, terminate))
+            fit(tmp_path / "parts", At(stop, terminate), make=with_adam)
         assert caught.value.code == 0 and state(tmp_path / "parts").phase is Phase.PAUSED
         assert saved(tmp_path / "parts")[0][1] == "pause"
-    parts = fit(tmp_path / "parts")
+    parts = fit(tmp_path / "parts", make=with_adam)
     assert_same(whole, parts)
     assert saved(tmp_path / "parts")[0] == (saved(tmp_path / "whole")[0][0], "finish")
     assert (state(tmp_path / "parts").phase, state(tmp_path / "parts").ended) == (Phase.FINISHED, "`fit` has ended")
 
 
 @LONG
-@pytest.mark.parametrize("stops", [[2], [4, 3, 1]])
-def test_epochs_of_so_many_steps_resume_too(tmp_path: Path, stops: list[int]) -> None:
+def test_epochs_of_so_many_steps_resume_too(tmp_path: Path) -> None:
     whole = fit(tmp_path / "whole", data=endless, steps=4)
-    for stop in stops:
+    for stop in [4, 3, 1]:
         with pytest.raises(trainerd.keras.Paused):
             fit(tmp_path / "parts", At(stop, terminate), data=endless, steps=4)
     assert_same(whole, fit(tmp_path / "parts", data=endless, steps=4))
@@ -79,7 +79,7 @@ def test_what_another_callback_puts_into_the_logs_keeps_no_save_from_being_made(
     assert saved(tmp_path)[0] == (2, "pause")
 
 
-@pytest.mark.parametrize("stops", every(8, [[6, 6, 1], [], [2], [5], [6], [12], [29], [3, 3]]))
+@pytest.mark.parametrize("stops", every(4, [[6, 6, 1], [], [29], [3, 3]]))
 def test_epochs_whose_length_nobody_knows_are_whole(tmp_path: Path, stops: list[int]) -> None:
     class Steps(keras.callbacks.Callback):  # type: ignore[misc]
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -237,7 +237,7 @@ def test_one_program_at_a_time_and_the_signals_are_given_back(tmp_path: Path) ->
 def test_another_model_does_not_fit_and_the_run_directory_is_given_back(tmp_path: Path) -> None:
     fit(tmp_path, epochs=1)
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(1)])
-    model.compile("adam", "mse")
+    model.compile(keras.optimizers.SGD(0.01, momentum=0.9), "mse")
     supervise = trainerd.keras.Supervise(str(tmp_path))
     with pytest.raises(DataError, match="does not fit the program"), supervise:
         model.fit(supervise.data(shuffled()), verbose=0, shuffle=False, callbacks=[supervise])
@@ -358,7 +358,7 @@ def validated(
 
 
 @LONG
-@pytest.mark.parametrize("batches", [3, 1, 8, 24])
+@pytest.mark.parametrize("batches", [8, 24])
 def test_a_pause_waits_for_no_validation_which_is_made_again(tmp_path: Path, batches: int) -> None:
     whole, expected = validated(tmp_path / "whole")
     with pytest.raises(trainerd.keras.Paused):

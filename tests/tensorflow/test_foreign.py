@@ -63,8 +63,9 @@ def test_it_is_gone_on_from(tmp_path: Path, start: Start, name: str) -> None:
 
 
 @every_session
-@pytest.mark.parametrize("name", ["model.ckpt", "mine"])
-@pytest.mark.parametrize("part", ["data-00000-of-00001", "index"])
+@pytest.mark.parametrize(
+    ("name", "part"), [("model.ckpt", "data-00000-of-00001"), ("mine", "data-00000-of-00001"), ("mine", "index")]
+)
 def test_where_it_cannot_be_read_nothing_restarts(tmp_path: Path, start: Start, name: str, part: str) -> None:
     saved_by_tensorflow(tmp_path, 7, name=name)
     damaged = tmp_path / f"{name}-7.{part}"
@@ -123,13 +124,13 @@ def test_what_a_killed_deletion_left_is_not_adopted(tmp_path: Path) -> None:
 
 
 @every_session
-@pytest.mark.parametrize("content", [b"", b"\xff\x00garbage", b'model_checkpoint_path: "../other/foo-5"\n'])
-def test_a_checkpoint_file_that_says_nothing_is_not_believed(tmp_path: Path, start: Start, content: bytes) -> None:
+def test_a_checkpoint_file_that_says_nothing_is_not_believed(tmp_path: Path, start: Start) -> None:
     saved_by_tensorflow(tmp_path / "run", 7, name="mine")
     saved_by_tensorflow(tmp_path / "other", 5, name="foo")
-    (tmp_path / "run" / "checkpoint").write_bytes(content)
-    with pytest.raises(DataError, match="checkpoint: it names none that is here"):
-        start(tmp_path / "run")
+    for content in (b"", b"\xff\x00garbage", b'model_checkpoint_path: "../other/foo-5"\n'):
+        (tmp_path / "run" / "checkpoint").write_bytes(content)
+        with pytest.raises(DataError, match="checkpoint: it names none that is here"):
+            start(tmp_path / "run")
 
 
 @every_session

@@ -29,6 +29,7 @@ from tests.tensorflow.models import (
     shuffled,
     train,
     unknown,
+    with_adam,
 )
 from trainerd.errors import JobError
 from trainerd.loop.flag import Flag, Request
@@ -206,25 +207,26 @@ def callbacks_that_watch(folder: Path) -> list[Any]:
     ]
 
 
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> tuple[keras.Model, keras.callbacks.History, str]:
+    """The model, the history and the log of a `fit` that nothing interrupts."""
+    folder, model = tmp_path_factory.mktemp("fit"), with_adam()
+    options: dict[str, Any] = {"validation_data": (X, Y), "verbose": 0, "shuffle": False}
+    history = model.fit(shuffled(), epochs=40, callbacks=callbacks_that_watch(folder), **options)
+    return model, history, (folder / "log.csv").read_text()
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("stops", [[], [7, 15], [5, 17, 18], ["the end"]])
-def test_interrupted_in_mid_epoch_it_ends_where_fit_ends(tmp_path: Path, stops: list[Any]) -> None:
-    for name in ("fit", "mine"):
-        (tmp_path / name).mkdir()
-    fitted = a_model()
-    history = fitted.fit(
-        shuffled(),
-        epochs=40,
-        validation_data=(X, Y),
-        verbose=0,
-        shuffle=False,
-        callbacks=callbacks_that_watch(tmp_path / "fit"),
-    )
+@pytest.mark.parametrize("stops", [[5, 17, 18], ["the end"]])
+def test_interrupted_in_mid_epoch_it_ends_where_fit_ends(
+    tmp_path: Path, watched: tuple[keras.Model, keras.callbacks.History, str], stops: list[Any]
+) -> None:
+    fitted, history, rows = watched
     made: list[Any] = []
 
     def make() -> trainerd.KerasJob:
-        callbacks = callbacks_that_watch(tmp_path / "mine")
-        made.append((a_model(), callbacks))
+        callbacks = callbacks_that_watch(tmp_path)
+        made.append((with_adam(), callbacks))
         return trainerd.KerasJob(made[-1][0], shuffled(), (X, Y), callbacks=callbacks, epochs=40)
 
     end = 6 * len(history.epoch)  # an epoch's end at which training is over, and its callbacks are not told
@@ -232,7 +234,7 @@ def test_interrupted_in_mid_epoch_it_ends_where_fit_ends(tmp_path: Path, stops: 
     mine, callbacks = made[-1]
     assert_same(fitted, mine)
     assert mine.history.history == history.history and len(history.epoch) < 40
-    assert (tmp_path / "fit" / "log.csv").read_text() == (tmp_path / "mine" / "log.csv").read_text()
+    assert (tmp_path / "log.csv").read_text() == rows
     assert callbacks[-1].count == len(history.epoch)
     assert session.run_until(session.step + 1).over.startswith("a callback stopped the training in epoch")
     assert session.changes == session.step + 1

@@ -579,32 +579,41 @@ def test_an_evaluation_that_fails_leaves_the_weights_of_the_last_step(swaps: boo
     assert_same(alone, model)
 
 
-@pytest.mark.parametrize("method", ["on_epoch_begin", "on_test_begin", "on_epoch_end", "on_train_end"])
-def test_what_callbacks_did_between_two_steps_is_undone_where_one_fails(tmp_path: Path, method: str) -> None:
-    """A rate is not lowered twice, averaged weights not swapped back, and what is best so far not put in twice."""
+def with_changes_between_steps(*more: Any) -> tuple[keras.Model, KerasJobSession]:
+    model = a_model()
+    model.compile(keras.optimizers.Adam(0.01, use_ema=True), "mse", metrics=["mae"])
+    halves = keras.callbacks.LearningRateScheduler(lambda epoch, now: now * 0.9)
+    plateau = keras.callbacks.ReduceLROnPlateau("val_loss", patience=1, min_delta=10.0, factor=0.5)
+    callbacks = [halves, plateau, keras.callbacks.SwapEMAWeights(), Counts(), *more]
+    return model, opened(trainerd.KerasJob(model, shuffled(), (X, Y), callbacks=callbacks, epochs=4))
 
-    def job(*more: Any) -> tuple[keras.Model, Any]:
-        model = a_model()
-        model.compile(keras.optimizers.Adam(0.01, use_ema=True), "mse", metrics=["mae"])
-        halves = keras.callbacks.LearningRateScheduler(lambda epoch, now: now * 0.9)
-        plateau = keras.callbacks.ReduceLROnPlateau("val_loss", patience=1, min_delta=10.0, factor=0.5)
-        callbacks = [halves, plateau, keras.callbacks.SwapEMAWeights(), Counts(), *more]
-        return model, opened(trainerd.KerasJob(model, shuffled(), (X, Y), callbacks=callbacks, epochs=4))
+
+@pytest.fixture(scope="module")
+def whole() -> keras.Model:
+    """The same without an error, trained once for all cases."""
+    model, session = with_changes_between_steps()
+    train(session)
+    return model
+
+
+@pytest.mark.parametrize("method", ["on_epoch_begin", "on_epoch_end", "on_train_end"])
+def test_what_callbacks_did_between_two_steps_is_undone_where_one_fails(
+    tmp_path: Path, whole: keras.Model, method: str
+) -> None:
+    """A rate is not lowered twice, averaged weights not swapped back, and what is best so far not put in twice."""
 
     def fail(*args: Any, **options: Any) -> None:
         if method == "on_train_end" or failing[0].optimizer.iterations >= 12:
             raise OSError("the disk of another callback is full")
 
-    whole, session = job()
-    train(session)
     fails = keras.callbacks.Callback()
     setattr(fails, method, fail)
-    failing = job(fails)
+    failing = with_changes_between_steps(fails)
     with pytest.raises(JobError) as caught:
         train(failing[1])
     assert caught.value.sound
     failing[1].snapshot().write(tmp_path / "model.ckpt", lambda size: None)
-    model, again = job()
+    model, again = with_changes_between_steps()
     again.restore(tmp_path / "model.ckpt")
     train(again)
     assert_same(whole, model)

@@ -122,7 +122,7 @@ def test_a_reader_never_sees_half_a_checkpoint(start: Start, project: Path, reco
     run = start("run")
     run.until(lambda state: state.last_checkpoint is not None, "a checkpoint")
     looks, steps = 0, set()
-    deadline = time.monotonic() + amount(10, 600)
+    deadline = time.monotonic() + amount(4, 600)
     while time.monotonic() < deadline:
         begun = time.monotonic()
         found = _look(run.rundir)
@@ -130,7 +130,7 @@ def test_a_reader_never_sees_half_a_checkpoint(start: Start, project: Path, reco
         steps.add(found)
         time.sleep(max(0.0, 0.01 - (time.monotonic() - begun)))
     assert run.pause() == 0
-    assert len(steps) > 20, "it hardly ever saved"
+    assert len(steps) > 5, "it hardly ever saved"
     record_property("looks", looks)
     record_property("checkpoints seen", len(steps))
 
