@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from trainerd.sessions.input.shuffled_indices import shuffled_indices
-from trainerd.sessions.input.worker_batches import worker_batches
+from trainerd.workers.training.worker_batches import worker_batches
 
 __all__ = ["shuffled_indices", "worker_batches"]

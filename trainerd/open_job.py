@@ -55,6 +55,9 @@ def open_entry(
 
 
 def _replicated(config: Config, engine: Engine, wrap: Callable[[Job], Job]) -> Session:
+    from trainerd.workers.training.replicated_keras import ReplicatedKerasSession
+    from trainerd.workers.training.replicated_session import ReplicatedSession
+
     with engine.scope():
         job = _load(config)
     if not isinstance(job, Job | KerasJob):
@@ -62,7 +65,10 @@ def _replicated(config: Config, engine: Engine, wrap: Callable[[Job], Job]) -> S
             f"entry = {config.entry!r}: several workers train a trainerd.Job or KerasJob together, and this is of "
             f"type {type(job).__name__}. See docs/many-machines.md."
         )
-    return _session_of(job, config, wrap, writes=config.rank == 0, engine=engine)
+    options = _options(config) | {"engine": engine}
+    if isinstance(job, KerasJob):
+        return ReplicatedKerasSession(job, wrap=wrap, writes=config.rank == 0, max_steps=config.max_steps, **options)
+    return ReplicatedSession(wrap(job), **options)
 
 
 def open_session(
@@ -145,6 +151,16 @@ def _program_of(job: Scheduled, config: Config) -> Program:
     return program
 
 
+def _options(config: Config) -> dict[str, Any]:
+    """Return the options of each session of TensorFlow 2."""
+    return {
+        "exact_input": config.input_position == "exact",
+        "stop_on_nan": config.stop_on_nan,
+        "repeats": config.deterministic,
+        "source": source_of(config.entry, config.folder),
+    }
+
+
 def _session_of(
     job: AnyJob,
     config: Config,
@@ -152,18 +168,11 @@ def _session_of(
     *,
     writes: bool = True,
     trial_steps: int | None = None,
-    engine: Engine | None = None,
 ) -> Session:
-    source = source_of(config.entry, config.folder)
     if isinstance(job, GraphJob):
+        source = source_of(config.entry, config.folder)
         return GraphJobSession(job, stop_on_nan=config.stop_on_nan, repeats=config.deterministic, source=source)
-    options: dict[str, Any] = {
-        "exact_input": config.input_position == "exact",
-        "stop_on_nan": config.stop_on_nan,
-        "repeats": config.deterministic,
-        "source": source,
-        "engine": engine,
-    }
+    options = _options(config)
     if isinstance(job, KerasJob):
         from trainerd.sessions.keras.job_session import KerasJobSession  # Keras is imported where it is used
 

@@ -18,8 +18,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from trainerd.config.schema import ClusterConfig
 from trainerd.workers.engine.engine import Engine
-from trainerd.workers.lockstep import PERIOD_SECS
 from trainerd.workers.plan import make_plan
+from trainerd.workers.training.lockstep import PERIOD_SECS
 
 BATCH = 32
 
@@ -33,8 +33,8 @@ def main() -> None:
     import keras
     import tensorflow as tf
 
-    from trainerd.sessions.tf2.replicated_loop import ReplicatedLoop
     from trainerd.sessions.tf2.while_loop import GraphLoop
+    from trainerd.workers.training.replicated_loop import ReplicatedLoop
 
     keras.utils.set_random_seed(1)
     with engine.scope():

@@ -38,7 +38,7 @@ FLOORS = [
     {"run"},
     {"sessions/input"},
     {"sessions/tf1", "sessions/tf2"},
-    {"sessions", "sessions/keras"},
+    {"sessions", "sessions/keras", "workers/training"},
     {"programs", "programs/hooks"},
     {"programs/monitored", "programs/supervisor"},
     {
@@ -88,6 +88,7 @@ WITH_TENSORFLOW = {
     "sessions/tf1",
     "sessions/tf2",
     "workers/engine",
+    "workers/training",
 }
 HEAVY = ("tensorflow", "keras")
 MODULES = sorted(p for p in ROOT.rglob("*.py") if p.parent != ROOT or p.name not in ("__main__.py", "__init__.py"))

@@ -9,14 +9,13 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import parse as configs
 from trainerd.config.schema import Config
 from trainerd.daemon import failures, logs, over, tensorflow_import
-from trainerd.daemon.cluster_process import ClusterProcess
 from trainerd.daemon.program import DaemonHost, run
 from trainerd.daemon.systemd.notify import Notifier
 from trainerd.daemon.systemd.watchdog import Watchdog, interval_from_environment
@@ -48,6 +47,9 @@ from trainerd.rundir.state import Phase, State, read_state
 from trainerd.system.exit import end_now
 from trainerd.system.fork import ends_with_parent, undone_in_children
 from trainerd.system.threads import called_every
+
+if TYPE_CHECKING:  # its room may import TensorFlow
+    from trainerd.workers.training.member import ClusterProcess
 
 log = logging.getLogger(__name__)
 
@@ -145,6 +147,8 @@ class TrainerProcess:
         )
         self._save_progress: Callable[[], object] = self._host.progress
         if self._config.is_of_several:
+            from trainerd.workers.training.member import ClusterProcess  # its room may import TensorFlow
+
             self._member = ClusterProcess(
                 self._config, self._rundir, flag=self._flag, reporter=self._reporter, give_up=self._give_up
             )

@@ -31,10 +31,6 @@ class Chief:
       peers: the other workers, by rank.
       asked: called with a worker's rank, what it was asked for, and what belongs to that, on another thread.
       seen: called with the states of the others, when one of them reports its own, on another thread.
-      abort: ends what this process and the others do together, from any thread.
-      timer: seconds on a clock that is never set.
-
-    Attributes:
       trouble: what has become of the others.
     """
 
@@ -44,15 +40,13 @@ class Chief:
         *,
         asked: Callable[[int, str, Message], None],
         seen: Callable[[list[WorkerState]], None],
-        abort: Callable[[TrainerdError], None],
-        timer: Callable[[], float] = time.monotonic,
+        trouble: Trouble,
     ) -> None:
         self._peers = dict(peers)
         self._asked = asked
         self._seen = seen
         self._states: dict[int, WorkerState] = {}
-        self.trouble = Trouble(abort)
-        self._timer = timer
+        self.trouble = trouble
         self._answers: dict[int, queue.SimpleQueue[Message]] = {rank: queue.SimpleQueue() for rank in peers}
         self._is_over = False
         self._sent_at = float("-inf")
@@ -88,26 +82,13 @@ class Chief:
           PeerLostError: one of them is gone.
           PeerFailedError: one of them has failed.
         """
-        found = {rank: self._answer(rank, leaves) for rank in self._peers}
+        found = {rank: self.trouble.next_of(self._answers[rank], leaves) for rank in self._peers}
         return {rank: answer for rank, answer in found.items() if answer is not None}
-
-    def be_patient(self, seconds: float) -> None:
-        """Count a worker as gone after so many seconds of silence."""
-        for peer in self._peers.values():
-            peer.be_patient(seconds)
 
     def call(self, command: str, **arguments: Any) -> dict[int, Message]:
         """Have all others execute this command, and wait until they have; see `send` and `answers`."""
         self.send(command, **arguments)
         return self.answers()
-
-    def _answer(self, rank: int, leaves: Callable[[], bool]) -> Message | None:
-        while not leaves():
-            try:
-                return self._answers[rank].get(timeout=0.1)
-            except queue.Empty:
-                self.trouble.check()
-        return None
 
     # ------------------------------------------------------------------ what others say
 
@@ -133,7 +114,7 @@ class Chief:
 
     def observe(self, state: State) -> None:
         """Send the state of the run to the others, which show it as theirs. An observer of the state."""
-        now = self._timer()
+        now = time.monotonic()
         before = self._sent
         is_news = before is None or (state.phase, state.last_checkpoint, state.answers) != (
             before.phase,
@@ -159,7 +140,7 @@ class Chief:
             last = {"phase": "failed", "why": why, "code": exit_code_of(outcome)}
         for peer in self._peers.values():
             peer.try_send("end", **last)
-        deadline = self._timer() + END_SECS
+        deadline = time.monotonic() + END_SECS
         for peer in self._peers.values():
-            peer.wait_until_gone(deadline - self._timer())
+            peer.wait_until_gone(deadline - time.monotonic())
             peer.close()

@@ -12,8 +12,7 @@ from trainerd.loop.flag import Flag, Request
 from trainerd.loop.ticker import Ticker
 from trainerd.rundir import request_files
 from trainerd.rundir.paths import RunDirectory
-from trainerd.workers.peer import Message
-from trainerd.workers.worker import Worker
+from trainerd.workers.peer import Message, Peer
 
 log = logging.getLogger(__name__)
 
@@ -53,11 +52,11 @@ def _files(rundir: RunDirectory) -> dict[Request, Path]:
     return {Request.SAVE: rundir.save, Request.SET: rundir.set_request, Request.ROLLBACK: rundir.rollback}
 
 
-def pass_on(worker: Worker, rundir: RunDirectory, flag: Flag) -> None:
+def pass_on(chief: Peer, rundir: RunDirectory, flag: Flag) -> None:
     """Pass each request to this worker to the chief from now on, on a thread of its own. Called on another worker.
 
     Args:
-      worker: the connection to the chief.
+      chief: the connection to the chief.
       rundir: this worker's, in which its request files are.
       flag: this worker's, which signals raise.
     """
@@ -65,7 +64,7 @@ def pass_on(worker: Worker, rundir: RunDirectory, flag: Flag) -> None:
 
     def run() -> None:
         with Ticker(flag, rundir).running():
-            while worker.is_connected:
+            while not chief.is_gone:
                 if not flag.wait_for(list(Request), _LOOK_SECS):
                     continue
                 for request in flag.take() - {Request.TICK}:
@@ -74,6 +73,6 @@ def pass_on(worker: Worker, rundir: RunDirectory, flag: Flag) -> None:
                     path = files.get(request)
                     lines = request_files.consume_lines(path) if path is not None else []
                     content = "".join(f"{line}\n" for line in lines)
-                    worker.ask(request.value, content=content)
+                    chief.try_send(request.value, content=content)
 
     threading.Thread(target=run, name="trainerd-requests", daemon=True).start()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 from trainerd.errors import TrainerdError
 
+T = TypeVar("T")
+POLL_SECS = 0.1
 EXPLAIN_SECS = 2.0  # in which a collective operation's failure is explained by whoever has caused it
 
 
@@ -18,7 +22,7 @@ class Trouble:
     """
 
     def __init__(self, abort: Callable[[TrainerdError], None]) -> None:
-        self._abort = abort
+        self.abort = abort
         self._error: TrainerdError | None = None
         self._is_there = threading.Event()
         self._is_closed = False
@@ -36,7 +40,7 @@ class Trouble:
                 return
             self._error = error
         self._is_there.set()
-        self._abort(error)
+        self.abort(error)
 
     def close(self) -> TrainerdError | None:
         """Ignore all trouble from now on, since this process ends. Returns the trouble so far, if any."""
@@ -52,6 +56,19 @@ class Trouble:
         """
         if self._error is not None:
             raise self._error
+
+    def next_of(self, waiting: queue.SimpleQueue[T], leaves: Callable[[], bool]) -> T | None:
+        """Wait for the next thing in a queue; None if this worker leaves instead.
+
+        Raises:
+          PeerLostError, PeerFailedError: see `check`.
+        """
+        while not leaves():
+            try:
+                return waiting.get(timeout=POLL_SECS)
+            except queue.Empty:
+                self.check()
+        return None
 
     def explain(self) -> None:
         """Raise the cause elsewhere, if it is soon known, of a failure here of something that all do together.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import queue
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,7 +16,7 @@ from trainerd.workers.trouble import Trouble
 
 log = logging.getLogger(__name__)
 
-Commands = Mapping[str, Callable[[Message], Mapping[str, Any]]]
+Commands = Mapping[str, Callable[[Message], Mapping[str, Any] | None]]
 
 
 class Worker:
@@ -26,7 +25,6 @@ class Worker:
     Args:
       peer: the chief.
       reporter: shows the state of the run that the chief sends.
-      abort: ends what this process and the others do together, from any thread.
       received: takes a piece of a file.
 
     Attributes:
@@ -38,13 +36,12 @@ class Worker:
         peer: Peer,
         *,
         reporter: Reporter,
-        abort: Callable[[TrainerdError], None],
+        trouble: Trouble,
         received: Callable[[Message], None],
     ) -> None:
         self._peer = peer
         self._reporter = reporter
-        self._abort = abort
-        self.trouble = Trouble(abort)
+        self.trouble = trouble
         self._received = received
         self._commands: queue.SimpleQueue[tuple[str, Message]] = queue.SimpleQueue()
         self._outcome: Outcome | None = None
@@ -69,13 +66,13 @@ class Worker:
           PeerFailedError: the chief or another worker has failed.
         """
         while True:
-            found = self._next(leaves)
+            found = self.trouble.next_of(self._commands, lambda: leaves() or self._outcome is not None)
             if found is None:
                 return self._outcome
             command, message = found
             self._is_busy = True
             try:
-                self._peer.send("answer", **commands[command](message))
+                self._peer.send("answer", **commands[command](message) or {})
             except TrainerdError:
                 if self._outcome is not None:  # the run has ended meanwhile: it was abandoned
                     return self._outcome
@@ -84,46 +81,10 @@ class Worker:
             if command == until:
                 return None
 
-    def _next(self, leaves: Callable[[], bool]) -> tuple[str, Message] | None:
-        while not leaves():
-            try:
-                return self._commands.get(timeout=0.1)
-            except queue.Empty:
-                self.trouble.check()
-                if self._outcome is not None:
-                    return None
-        return None
-
-    def be_patient(self, seconds: float) -> None:
-        """Count the chief as gone if it says nothing for so many seconds."""
-        self._peer.be_patient(seconds)
-
-    @property
-    def heard(self) -> float:
-        """A number that grows when the chief says anything."""
-        return self._peer.heard_at
-
-    @property
-    def is_connected(self) -> bool:
-        """True if messages can reach the chief."""
-        return not self._peer.is_gone
-
-    def ask(self, what: str, **fields: Any) -> None:
-        """Pass on a request that this worker got."""
-        self._peer.try_send(what, **fields)
-
-    def send_state(self, **fields: Any) -> None:
-        """Send the state of this worker to the chief."""
-        self._peer.try_send("state", state={"seen_at": time.time(), **fields})
-
     def failed(self, error: BaseException) -> None:
         """Report to the chief that this worker fails: all end."""
         if self.trouble.error is None:
             self._peer.try_send("failed", why=headline(error), code=exit_code_of(error))
-
-    def close(self) -> None:
-        """End the connection."""
-        self._peer.close()
 
     def _heard(self, kind: str, message: Message) -> None:
         if kind == "state":
@@ -136,7 +97,7 @@ class Worker:
             self._outcome = Outcome(Phase(message["phase"]), message["why"])
             self.trouble.close()
             if self._is_busy:  # the chief has abandoned what all are in the midst of
-                self._abort(PeerLostError("the run has ended"))
+                self.trouble.abort(PeerLostError("the run has ended"))
         else:
             self._commands.put((kind, message))
 

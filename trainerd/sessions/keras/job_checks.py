@@ -13,25 +13,21 @@ import tensorflow as tf
 from trainerd.errors import EntryError
 from trainerd.job.definition import KerasJob
 from trainerd.sessions.input.shuffled_indices import shuffled_indices
-from trainerd.sessions.input.worker_batches import worker_batches
 from trainerd.workers.place import cluster
+from trainerd.workers.training.worker_batches import worker_batches
 
 WITHOUT_END = 2**31 - 1  # epochs: more than any run has, and still an int32
 
 
-def checked(job: KerasJob, *, is_alone: bool = True) -> KerasJob:
+def checked(job: KerasJob) -> KerasJob:
     """Return the same job, with its callbacks in one list.
 
     Args:
       job: what is to be trained.
-      is_alone: whether one process trains it. If not, the model is made under the strategy of several workers, which is
-        there for steps only: each worker validates by itself.
 
     Raises:
       EntryError: it cannot be trained.
     """
-    if not is_alone and isinstance(job.model, keras.Model):
-        job.model._distribute_strategy = None
     require_trainable(job.model)
     for name in ("steps_per_epoch", "epochs", "validation_steps"):
         _require_count(name, getattr(job, name), or_none=True)

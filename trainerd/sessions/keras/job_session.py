@@ -21,7 +21,7 @@ from trainerd.checkpoints.contents.object_graph import own_objects, variables_am
 from trainerd.checkpoints.contents.python_state import PythonValues, packed, stored
 from trainerd.checkpoints.contents.tensor_values import Values
 from trainerd.config.fingerprint import EPOCHS
-from trainerd.errors import DataError, EntryError, JobError
+from trainerd.errors import DataError, JobError
 from trainerd.job.definition import Job, KerasJob
 from trainerd.job.user_code import called_at_boundary
 from trainerd.loop.contract import Exportable, Steps
@@ -69,16 +69,15 @@ class KerasJobSession(FunctionSession):
         timer: Callable[[], float] = time.monotonic,
         **options: Any,
     ) -> None:
-        job = checked(job, is_alone=options.get("engine") is None)
+        job = checked(job)
         self._trial_steps = trial_steps
         self._keras = job if trial_steps is None else dataclasses.replace(job, validation_freq=1)
         self._model = job.model
-        self._agreed: Mapping[str, Any] | None = None  # the metrics of an epoch, if there are several workers
         self._data, self._size, self._epoch_steps = data_of(job)
         self._ends_unforeseen = int(self._data.cardinality()) == tf.data.UNKNOWN_CARDINALITY
         self._progress = Progress()
         callbacks = job.callbacks if writes else without_files(job.callbacks)
-        elsewhere = [each for each in job.callbacks if each not in callbacks] if options.get("engine") else []
+        elsewhere = [each for each in job.callbacks if each not in callbacks]
         epochs = epochs_of(job, self._epoch_steps, max_steps)
         self._callbacks = Callbacks(callbacks, job.model, epochs=epochs, steps=self._epoch_steps, elsewhere=elsewhere)
         self._timer, self._logged_at = timer, -math.inf
@@ -90,10 +89,7 @@ class KerasJobSession(FunctionSession):
         state = {"model": job.model, _STATE: PythonValues(self._read_progress, self._write_progress)}
         self._arrays = LatestArrays()
         self._names = set[str]()  # what the step gives
-        step = step_of(job.model, self._arrays, self._names)
-        if options.get("engine") is not None:  # whose steps must not have functions in functions
-            step = tf.autograph.experimental.do_not_convert(step.python_function)
-        super().__init__(wrap(Job(step, dataset=self._data, state=state)), **options)
+        super().__init__(wrap(Job(self._step_of(job.model), dataset=self._data, state=state)), **options)
         read = validation_inputs(job.validation_data)
         self._validation = ValidationData(read, self._data, refuse=bool(options.get("repeats")))
         self._trains: Any = trained_variables(job.model)  # by the step; None once that has been compared
@@ -173,7 +169,7 @@ class KerasJobSession(FunctionSession):
 
     def score(self) -> dict[str, float]:
         """Validate the model."""
-        return _numbers(self._validate())
+        return numbers(self._validate())
 
     def exportable(self) -> Exportable:
         """Return the model, with the data that it is validated and tested with."""
@@ -213,6 +209,10 @@ class KerasJobSession(FunctionSession):
         self._ended_changes += 1  # they may put back the best weights
 
     # ------------------------------------------------------------------ epochs
+
+    def _step_of(self, model: Any) -> Any:
+        """Return the model's own step."""
+        return step_of(model, self._arrays, self._names)
 
     def _begin(self, was: Progress | None) -> None:
         """Begin or resume the training. The callbacks begin first, since the checkpoint overwrites what they do."""
@@ -312,13 +312,12 @@ class KerasJobSession(FunctionSession):
                 extra={"event": "data-ended"},
             )
         logs = progress.logs or self._logs()
-        progress.logs, self._agreed = saveable(logs), None
+        progress.logs = saveable(logs)
         with self._whole():
-            if self._engine is None and self._is_validated():
-                logs = logs | {f"val_{name}": value for name, value in self._validate().items()}
+            logs = logs | self._validated()
             self._call("on_epoch_end", progress.epoch, logs)
         progress.epoch_logs = saveable(logs)
-        metrics = _numbers(logs)
+        metrics = numbers(logs)
         is_logged = (now := self._timer()) - self._logged_at >= LOG_SECS
         self._logged_at = now if is_logged else self._logged_at
         level = logging.INFO if is_logged else logging.DEBUG  # small epochs come by the dozen in a second
@@ -344,8 +343,6 @@ class KerasJobSession(FunctionSession):
 
     def _logs(self) -> dict[str, Any]:
         """Return the metrics of the epoch so far, as `fit` gives them to callbacks."""
-        if self._agreed is not None:
-            return dict(self._agreed)
         of_metrics = as_numbers(flat(self._model.get_metrics_result()))
         given = self._given()
         return of_metrics if not given or set(of_metrics) == self._names else given
@@ -354,11 +351,13 @@ class KerasJobSession(FunctionSession):
         """Return the logs of the last step, which may have been run before a pause."""
         return self._row | self._arrays.read() if self._row else self._progress.given
 
-    def _is_validated(self) -> bool:
-        if self._keras.validation_data is None:
-            return False
+    def _validated(self) -> dict[str, Any]:
+        """Return the metrics of the validation of the epoch that ends; none if it has none."""
         every, number = self._keras.validation_freq, self._progress.epoch + 1
-        return number % every == 0 if isinstance(every, int) else number in every
+        is_due = number % every == 0 if isinstance(every, int) else number in every
+        if self._keras.validation_data is None or not is_due:
+            return {}
+        return {f"val_{name}": value for name, value in self._validate().items()}
 
     def _validate(self) -> Mapping[str, Any]:
         if self._trial_steps is None:
@@ -366,7 +365,7 @@ class KerasJobSession(FunctionSession):
         before = Values(self._variables)
         found = self._evaluate()
         before.put_back()
-        self._validation.require_same(_numbers(found), _numbers(self._evaluate()))
+        self._validation.require_same(numbers(found), numbers(self._evaluate()))
         return found
 
     def _evaluate(self) -> Mapping[str, Any]:
@@ -389,39 +388,6 @@ class KerasJobSession(FunctionSession):
     def _call(self, name: str, *arguments: Any, **options: Any) -> None:
         self._remembered = None
         self._callbacks.call(name, *arguments, step=self.step, **options)
-
-    # ------------------------------------------------------------------ several workers
-
-    @property
-    def stopped(self) -> str:
-        """Why a callback has stopped the training; empty if none has."""
-        return self._progress.stopped
-
-    def stop(self, why: str) -> None:
-        """Stop the training for this reason; with an empty one, do not stop it."""
-        self._progress.stopped = why
-
-    def epoch_logs(self) -> Mapping[str, float]:
-        """Return the metrics of this worker for the epoch that ends at this boundary."""
-        logs = self._progress.logs or self._logs()
-        return _numbers(logs)
-
-    def validation_logs(self) -> Mapping[str, float]:
-        """Return the metrics of the validation of that epoch, if it has one."""
-        if not self._is_validated():
-            return {}
-        return {f"val_{name}": value for name, value in _numbers(self._validate()).items()}
-
-    def agree_on(self, logs: Mapping[str, Any]) -> None:
-        """Use these metrics for that epoch."""
-        self._agreed = dict(logs)
-
-    def _require_endless(self) -> None:
-        if int(self._data.cardinality()) == tf.data.UNKNOWN_CARDINALITY:
-            raise EntryError(
-                "KerasJob: the number of batches in the data is not known, and several workers must come to its end "
-                "together. End it with .repeat() and give steps_per_epoch."
-            )
 
     # ------------------------------------------------------------------ what is saved of it
 
@@ -450,5 +416,6 @@ class KerasJobSession(FunctionSession):
             self._progress.stopped = ""
 
 
-def _numbers(logs: Mapping[str, Any]) -> dict[str, float]:
+def numbers(logs: Mapping[str, Any]) -> dict[str, float]:
+    """Return the logs that are numbers."""
     return {name: float(value) for name, value in logs.items() if isinstance(value, int | float)}

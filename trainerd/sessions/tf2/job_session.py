@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import msgspec
 import tensorflow as tf
-import xxhash
 
 from trainerd.checkpoints.contents import variable_names
 from trainerd.checkpoints.contents.graph_digest import digest_of
@@ -37,20 +35,15 @@ from trainerd.job.user_code import FAILURES, called_at_boundary, half_written_ca
 from trainerd.loop.contract import Exportable, Steps, StopFlag
 from trainerd.sessions.input import pipeline
 from trainerd.sessions.input.iterators import begin_again, indices_in, retire
-from trainerd.sessions.input.own_state import OwnState, measured, position_of, stored_own_state, with_own_states
 from trainerd.sessions.input.saveable import has_position, require_saveable
 from trainerd.sessions.input.shuffle_order import begin_order, require_saved_order, require_seeds, restore_order
-from trainerd.sessions.input.worker_batches import is_shared
 from trainerd.sessions.tf2.metrics import LOSS
 from trainerd.sessions.tf2.numbers import Numbers
-from trainerd.sessions.tf2.replicated_loop import ReplicatedLoop
 from trainerd.sessions.tf2.weights import weights_of
 from trainerd.sessions.tf2.while_loop import GraphLoop
-from trainerd.workers.engine.engine import Engine
 
 log = logging.getLogger(__name__)
 
-ENDLESS = 2**40  # batches: from there on nobody sees the end
 RESERVED = ("global_step", "iterator", "hidden")
 
 
@@ -67,7 +60,6 @@ class FunctionSession:
       source: what the job was made from, for its fingerprint.
       restores_input: whether the dataset resumes from a restored position. If not, it begins at its beginning, and its
         position is saved from then on.
-      engine: has several workers do each step together; None if this process does it alone.
 
     Raises:
       EntryError: the job cannot be trained: its step does not trace, its dataset cannot be saved.
@@ -75,6 +67,7 @@ class FunctionSession:
 
     has_all_variables = True
     has_epochs = False
+    _reads_anew = True  # whether a restore while it trains reads with another iterator
 
     def __init__(
         self,
@@ -85,18 +78,14 @@ class FunctionSession:
         repeats: bool = False,
         source: str = "",
         restores_input: bool = True,
-        engine: Engine | None = None,
     ) -> None:
         self._job = job
-        self._engine = engine
         self._source = source
         with tf.device("CPU:0"):
             self._global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
         tf.summary.experimental.set_step(self._global_step)
         self._iterator = _iterate(job.dataset)
-        if engine is not None:
-            self._require_endless()
-        self._step = self._trace()
+        self._step = self._trace(job.train_step)
         self._loop = self._make_loop([LOSS] if stop_on_nan else [])
         self._has_read = False  # since it was made or restored
         self._exact_input = exact_input and self._iterator is not None
@@ -109,8 +98,7 @@ class FunctionSession:
         self._begin_iterators(refuse=repeats)
         tracked = variables_among(own_objects(self._checkpoint))
         self._hidden = hidden_variables(self._job.state, tracked)
-        if engine is not None:
-            engine.own([*tracked, *self._hidden.values()])
+        self._made([*tracked, *self._hidden.values()])
         held = [*tracked_objects(self._checkpoint), *self._hidden.values(), *self._passing]
         self._unsaved = require_saved(self._step.graph, held, refuse=repeats)
         self._numbers = Numbers(job.state, job.settable)
@@ -191,7 +179,7 @@ class FunctionSession:
                 f"{prefix} does not fit the job: it holds no position of the dataset. If it was saved with "
                 'input_position = "restart", set that again; if the job has changed, choose another `logdir`.'
             )
-        if is_live := self._has_read and self._iterator is not None and self._engine is None:
+        if is_live := self._has_read and self._iterator is not None and self._reads_anew:
             self._read_anew()
         try:
             restores_all = self._restores_input or self._iterator is None
@@ -339,69 +327,10 @@ class FunctionSession:
         """Return the writer of its curves, the pictures of its weights, and its own summaries."""
         return EventWriter(logdir)
 
-    # ------------------------------------------------------------------ several workers
-
-    @property
-    def shares_position(self) -> bool:
-        """True if all workers read one input, each its part of every batch, so that its position is that of all."""
-        return self._iterator is None or not self._exact_input or is_shared(self._job.dataset)
-
-    @property
-    def has_own_state(self) -> bool:
-        """True if each worker has something of its own that a checkpoint must hold."""
-        return not self.shares_position or bool(self._measured)
-
-    def own_state(self) -> bytes:
-        """Return this worker's own state, in the form in which it is sent."""
-        position = b"" if self.shares_position else position_of(self._iterator)
-        return msgspec.msgpack.encode(OwnState(position, measured(self._measured)))
-
-    def with_own_states(self, snapshot: TensorSnapshot, states: Mapping[int, bytes]) -> TensorSnapshot:
-        """Return a snapshot with the own states of other workers, by rank."""
-        return with_own_states(snapshot, states)
-
-    def restore_own_state(self, prefix: Path, rank: int) -> None:
-        """Restore the own state that the worker of this rank had when a checkpoint was made."""
-        stored_own_state(prefix, rank).put_back(self._iterator, self._measured)
-        if not self.shares_position:
-            self._has_read = False
-            restore_order(self._job.dataset, self._iterator, self._passes)
-
-    @property
-    def stopped(self) -> str:
-        """An empty reason: a job has no callbacks that stop it."""
-        return ""
-
-    def stop(self, why: str) -> None:
-        """Do nothing: see `stopped`."""
-
-    def digests(self) -> dict[str, str]:
-        """Return a digest of the value of each variable that is trained, by name."""
-        return {name: xxhash.xxh3_64_hexdigest(value.numpy()) for name, value in self.weights().items()}
-
-    @property
-    def _measured(self) -> list[Any]:
-        """The variables of metrics that each worker has for itself over several steps."""
-        return self._engine.totals if self._engine is not None else []
-
-    def _require_endless(self) -> None:
-        """Refuse a dataset that may end before those of other workers do."""
-        size = tf.data.INFINITE_CARDINALITY if self._job.dataset is None else int(self._job.dataset.cardinality())
-        if size == tf.data.INFINITE_CARDINALITY or size >= ENDLESS:
-            return
-        raise EntryError(
-            "the job's dataset ends, or its size is not known: where it ended on one worker, the others would wait. "
-            "End "
-            "it with .repeat(); `max_steps` says where training ends."
-        )
-
     # ------------------------------------------------------------------ building
 
-    def _trace(self) -> Any:
+    def _trace(self, step: Any) -> Any:
         """Return the job's step as one concrete function, from a batch to its metrics."""
-        step = self._job.train_step
-        if self._engine is not None:
-            step = self._engine.replicated(step)
         if not hasattr(step, "get_concrete_function"):
             step = tf.function(step)
         batch = [] if self._iterator is None else [self._iterator.element_spec]
@@ -410,9 +339,10 @@ class FunctionSession:
 
     def _make_loop(self, stops_at: Sequence[str]) -> GraphLoop:
         """Return the loop over the traced step."""
-        if self._engine is None:
-            return GraphLoop(self._step, self._iterator, self._global_step, stops_at=stops_at)
-        return ReplicatedLoop(self._engine, self._step, self._iterator, self._global_step, stops_at=stops_at)
+        return GraphLoop(self._step, self._iterator, self._global_step, stops_at=stops_at)
+
+    def _made(self, variables: list[Any]) -> None:
+        """Do nothing: all variables of the state are made now."""
 
     def _make_checkpoint(self, *, with_input: bool) -> tf.train.Checkpoint:
         if taken := [name for name in RESERVED if name in self._job.state]:

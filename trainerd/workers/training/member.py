@@ -9,6 +9,7 @@ import secrets
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -28,11 +29,11 @@ from trainerd.workers import files, gathering, requests
 from trainerd.workers.about import about_this
 from trainerd.workers.chief import Chief
 from trainerd.workers.gathering import PausedWhileGathering, Terms
-from trainerd.workers.lockstep import ChiefSession, ReplicatedSession, WorkerCommands
 from trainerd.workers.peer import Message, Peer
 from trainerd.workers.place import Place, set_place
 from trainerd.workers.plan import ClusterPlan, WorkerAddress
 from trainerd.workers.step_watch import StepWatch
+from trainerd.workers.training.lockstep import ChiefSession, WorkerCommands
 from trainerd.workers.trouble import Trouble
 from trainerd.workers.worker import Worker
 
@@ -93,6 +94,7 @@ class ClusterProcess:
         self._worker: Worker | None = None
         self._is_shared = True
         self._received = files.Received(rundir.path / _RECEIVED)
+        self._trouble = Trouble(self._abort)
 
     # ------------------------------------------------------------------ gathering
 
@@ -148,11 +150,11 @@ class ClusterProcess:
             self._peers,
             asked=lambda rank, what, message: requests.take_over(rank, what, message, self._rundir, self._flag),
             seen=lambda workers: self._reporter.set(workers=workers),
-            abort=self._abort,
+            trouble=self._trouble,
         )
         if over is not None:
             return over
-        self._chief.be_patient(max(BUILD_SECS, self._config.cluster.heartbeat_secs))
+        self._be_patient(BUILD_SECS)
         nonce = secrets.token_hex(16)
         with storage(f"write {self._rundir.gathering}"):
             write_atomic(self._rundir.gathering, nonce.encode(), durable=False)
@@ -167,11 +169,14 @@ class ClusterProcess:
         return None
 
     def _join(self, peer: Peer) -> Outcome | None:
-        self._worker = worker = Worker(peer, reporter=self._reporter, abort=self._abort, received=self._received.take)
+        self._peers = {0: peer}
+        self._worker = worker = Worker(
+            peer, reporter=self._reporter, trouble=self._trouble, received=self._received.take
+        )
         ended = worker.serve({"begin": self._begin}, until="begin", leaves=self._wants_pause)
         if ended is None and self._wants_pause():
             raise PausedWhileGathering
-        requests.pass_on(worker, self._rundir, self._flag)
+        requests.pass_on(peer, self._rundir, self._flag)
         return ended
 
     def _begin(self, message: Message) -> Mapping[str, Any]:
@@ -179,8 +184,7 @@ class ClusterProcess:
             is_shared = read_regular(self._run.gathering).decode() == message["nonce"]
         except OSError:
             is_shared = False
-        assert self._worker is not None
-        self._worker.be_patient(max(BUILD_SECS, self._config.cluster.heartbeat_secs))
+        self._be_patient(BUILD_SECS)
         self._is_shared = is_shared
         return {"is_shared": is_shared}
 
@@ -205,7 +209,7 @@ class ClusterProcess:
         if self._worker is not None:
             self._worker.serve({"form": lambda message: {}}, until="form")
         self._stage = ClusterStage.FORMING
-        self.raise_trouble()
+        self._trouble.check()
         cluster = self._config.cluster
         before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(FORM_SECS)
@@ -225,7 +229,7 @@ class ClusterProcess:
             signal.signal(signal.SIGALRM, before)
         self._stage = ClusterStage.FORMED
         threading.Thread(target=self._pause_if_received, name="trainerd-sigterm", daemon=True).start()
-        self.raise_trouble()
+        self._trouble.check()
         self._building = self._late(
             self._config.watchdog.first_step_secs,
             PeerLostError("the job was not built in time (watchdog.first_step_secs): do all workers build the same?"),
@@ -262,29 +266,31 @@ class ClusterProcess:
         """Record that the job is built on all workers: from now on steps have their own deadline."""
         if self._building is not None:
             self._building.cancel()
-        for side in (self._chief, self._worker):
-            if side is not None:
-                side.be_patient(self._config.cluster.heartbeat_secs)
+        self._be_patient(0)
+
+    def _be_patient(self, seconds: float) -> None:
+        """Count a worker as gone after so many seconds of silence, or as many as the config says if that is more."""
+        for peer in self._peers.values():
+            peer.be_patient(max(seconds, self._config.cluster.heartbeat_secs))
 
     # ------------------------------------------------------------------ training
 
     def leading(self, session: Session) -> Session:
         """Return the chief's session: what it does, all do."""
         assert self._chief is not None
-        replicated = cast(ReplicatedSession, session)
         led = ChiefSession(
-            replicated,
+            session,
             self._chief,
             self._engine,
             self._hand_over,
             leaves=lambda: self._flag.wants(Request.PAUSE),
-            running=self._watch(session, self._chief.trouble).running,
+            running=self._watched(session).running,
         )
         self._is_built()
         return cast(Session, led)
 
-    def _watch(self, session: Session, trouble: Trouble) -> StepWatch:
-        return StepWatch(lambda: session.step, self._config.cluster.step_secs, trouble.found)
+    def _watched(self, session: Session) -> StepWatch:
+        return StepWatch(lambda: session.step, self._config.cluster.step_secs, self._trouble.found)
 
     def _hand_over(self, prefix: Path) -> Mapping[str, Any]:
         """Send a checkpoint's files to those that do not share the run directory. Returns how all find it."""
@@ -306,15 +312,14 @@ class ClusterProcess:
           PeerFailedError: it has failed, or another worker.
         """
         assert self._worker is not None
-        replicated = cast(ReplicatedSession, session)
         commands = WorkerCommands(
-            replicated,
+            session,
             self._worker,
             self.plan.rank,
             self._engine,
             self._find,
             self._progressed,
-            running=self._watch(session, self._worker.trouble).running,
+            running=self._watched(session).running,
         )
         outcome = self._worker.serve({"ready": commands.ready}, until="ready")
         self._is_built()
@@ -323,15 +328,16 @@ class ClusterProcess:
         return outcome
 
     def _progressed(self, step: int, rate: float | None) -> None:
-        assert self._worker is not None
         self._reporter.set(step=step)
-        self._worker.send_state(
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            step=step,
-            steps_per_sec=rate,
-            memory_bytes=self._reporter.state.memory_bytes,
-        )
+        own = {
+            "seen_at": time.time(),
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "step": step,
+            "steps_per_sec": rate,
+            "memory_bytes": self._reporter.state.memory_bytes,
+        }
+        self._peers[0].try_send("state", state=own)
 
     # ------------------------------------------------------------------ the end
 
@@ -340,25 +346,14 @@ class ClusterProcess:
         if self._chief is not None:
             self._chief.observe(state)
 
-    def raise_trouble(self) -> None:
-        """Raise the error that ended another worker, if there is one.
-
-        Raises:
-          PeerLostError, PeerFailedError: there is one.
-        """
-        for side in (self._chief, self._worker):
-            if side is not None:
-                side.trouble.check()
-
     @property
     def heard(self) -> float:
         """A number that grows when the chief says anything; constant on the chief."""
-        return self._worker.heard if self._worker is not None else 0.0
+        return self._peers[0].heard_at if self._worker is not None else 0.0
 
     def cause_of(self, error: TrainerdError) -> TrainerdError:
         """Return the error that ended this process: another worker's, if that came first. Later ones are not kept."""
-        found = [side.trouble.close() for side in (self._chief, self._worker) if side is not None]
-        return next(filter(None, found), error)
+        return self._trouble.close() or error
 
     def end(self, how: Outcome | BaseException) -> None:
         """Send the others the reason why this process ends."""
@@ -367,7 +362,7 @@ class ClusterProcess:
         if self._worker is not None:
             if isinstance(how, BaseException):
                 self._worker.failed(how)
-            self._worker.close()
+            self._peers[0].close()
 
 
 _MISSING = "the cluster is not complete: "

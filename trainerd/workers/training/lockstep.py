@@ -7,12 +7,12 @@ import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from trainerd.checkpoints.snapshot import Snapshot
 from trainerd.config import fingerprint
 from trainerd.errors import ConfigError, JobError, PeerLostError, TrainerdError
-from trainerd.loop.contract import Session, Steps, StopFlag
+from trainerd.loop.contract import Steps, StopFlag
 from trainerd.workers.chief import Chief
 from trainerd.workers.peer import Message
 from trainerd.workers.worker import Commands, Worker
@@ -20,66 +20,12 @@ from trainerd.workers.worker import Commands, Worker
 if TYPE_CHECKING:
     import numpy as np
 
+    from trainerd.workers.engine.engine import Engine
+
 Running = Callable[[], contextlib.AbstractContextManager[None]]
 PERIOD_SECS = 0.08  # how often the workers agree on whether to continue, by the clock
 _MOST_STEPS = 65536
 _SHOWN = 5  # variables in a message
-
-
-class Replicas(Protocol):
-    """The settings and checks that the workers' steps have in common.
-
-    Attributes:
-      period: after how many steps the workers agree on whether to continue. The same on all.
-    """
-
-    period: int
-
-    def agree_every(self, period: int) -> None:
-        """Have the workers agree after so many steps from now on."""
-
-    def caused(self, error: BaseException) -> bool:
-        """Return whether an error of a step may be that of another worker: a collective operation failed."""
-
-
-class ReplicatedSession(Session, Protocol):
-    """A session whose steps are run by several workers together."""
-
-    @property
-    def shares_position(self) -> bool:
-        """True if all workers read one input, each its part of every batch, so that its position is that of all."""
-
-    @property
-    def has_own_state(self) -> bool:
-        """True if each worker has something of its own that a checkpoint must hold."""
-
-    def own_state(self) -> bytes:
-        """Return this worker's own state, in the form in which it is sent."""
-
-    def with_own_states(self, snapshot: Snapshot, states: Mapping[int, bytes]) -> Snapshot:
-        """Return a snapshot with the own states of other workers, by rank."""
-
-    def restore_own_state(self, prefix: Path, rank: int) -> None:
-        """Restore the own state that the worker of this rank had when a checkpoint was made."""
-
-    @property
-    def stopped(self) -> str:
-        """Why a callback has stopped the training; empty if none has."""
-
-    def stop(self, why: str) -> None:
-        """Stop the training for this reason; with an empty one, do not stop it."""
-
-    def digests(self) -> Mapping[str, str]:
-        """Return a digest of the value of each variable that is trained, by name."""
-
-    def epoch_logs(self) -> Mapping[str, float]:
-        """Return the metrics of this worker for the epoch that ends at this boundary. For sessions that have epochs."""
-
-    def validation_logs(self) -> Mapping[str, float]:
-        """Return the metrics of the validation of that epoch, if it has one."""
-
-    def agree_on(self, logs: Mapping[str, Any]) -> None:
-        """Use these metrics for that epoch."""
 
 
 class ChiefSession:
@@ -90,7 +36,7 @@ class ChiefSession:
     What is not here is done by the chief alone: evaluations, summaries, event files.
 
     Args:
-      session: the chief's own.
+      session: the chief's own: a ReplicatedSession; a ReplicatedKerasSession if it has epochs.
       chief: the others.
       replicas: see there.
       where: maps a checkpoint's prefix to what the others need to read it.
@@ -101,9 +47,9 @@ class ChiefSession:
 
     def __init__(
         self,
-        session: ReplicatedSession,
+        session: Any,
         chief: Chief,
-        replicas: Replicas,
+        replicas: Engine,
         where: Callable[[Path], Mapping[str, Any]],
         *,
         leaves: Callable[[], bool] = lambda: False,
@@ -163,7 +109,8 @@ class ChiefSession:
 
     def _run(self, limit: int) -> Steps:
         with self._running():
-            return self._session.run_until(limit)
+            steps: Steps = self._session.run_until(limit)
+            return steps
 
     def _require_equal(self) -> None:
         """Require that the workers train one model: a step must bring together what it learns.
@@ -201,15 +148,19 @@ class ChiefSession:
 
     def snapshot(self) -> Snapshot:
         """Return the state at this boundary, with each worker's own state."""
+        found: Snapshot
         if not self._session.has_own_state:
-            return self._session.snapshot()
-        found, answers = self._all("own_state", self._session.snapshot)
-        return self._session.with_own_states(found, {rank: said["state"] for rank, said in answers.items()})
+            found = self._session.snapshot()
+            return found
+        taken, answers = self._all("own_state", self._session.snapshot)
+        found = self._session.with_own_states(taken, {rank: said["state"] for rank, said in answers.items()})
+        return found
 
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint on all workers."""
         self._all("restore", lambda: self._session.restore(prefix), **self._where(prefix))
-        self._chief.call("stop", why=self._session.stopped)  # which the callbacks decide that the chief alone has
+        if self._session.has_epochs:
+            self._chief.call("stop", why=self._session.stopped)  # which the callbacks decide that the chief alone has
         self._require_equal()
 
     def assign(self, name: str, value: float) -> None:
@@ -227,10 +178,6 @@ class ChiefSession:
         """End the steps on all workers: none follows."""
         self._all("last", lambda: self._session.end(finished=finished), finished=finished)
         self._require_equal()
-
-    def changes_since(self, prefix: Path) -> Sequence[str]:
-        """Return the changes of the chief's session."""
-        return self._session.changes_since(prefix)
 
     def fingerprint(self) -> dict[str, str]:
         """Return the fingerprint of the chief's session, with that of the cluster."""
@@ -252,7 +199,7 @@ class ChiefSession:
         return found, self._chief.answers()
 
 
-def explained(do: Callable[[], Any], explain: Callable[[], None], replicas: Replicas) -> Any:
+def explained(do: Callable[[], Any], explain: Callable[[], None], replicas: Engine) -> Any:
     """Do something that all workers do together. If another worker made it fail, raise that worker's error.
 
     Raises:
@@ -307,10 +254,10 @@ class WorkerCommands:
 
     def __init__(
         self,
-        session: ReplicatedSession,
+        session: Any,
         worker: Worker,
         rank: int,
-        replicas: Replicas,
+        replicas: Engine,
         found: Callable[[Message], Path],
         progressed: Callable[[int, float], None],
         running: Running = contextlib.nullcontext,
@@ -331,13 +278,13 @@ class WorkerCommands:
             "run": self._run,
             "then": self._between,
             "own_state": lambda message: {"state": self._session.own_state()},
-            "stop": self._stop,
+            "stop": lambda message: self._session.stop(message["why"]),
             "digests": lambda message: {"digests": dict(self._session.digests())},
             "logs": lambda message: {"logs": dict(self._session.epoch_logs())},
             "restore": self._restore,
-            "assign": self._assign,
+            "assign": lambda message: self._session.assign(message["name"], message["value"]),
             "skip": lambda message: {"indices": self._session.skip(message["count"])},
-            "last": self._last,
+            "last": lambda message: self._together(lambda: self._session.end(finished=message["finished"])),
         }
 
     def ready(self, message: Message) -> Mapping[str, Any]:
@@ -354,32 +301,18 @@ class WorkerCommands:
         self._progressed(steps.last_step, count / max(time.monotonic() - begun, 1e-9))
         return {"first": steps.first, "count": count, "rows": steps.rows.tobytes()}
 
-    def _between(self, message: Message) -> Mapping[str, Any]:
+    def _between(self, message: Message) -> None:
         then, self._then = self._then, None
         if then is None:
             raise TrainerdError("the workers are apart: the chief is between two epochs, and this one is not")
         self._session.agree_on(message["logs"])
         self._together(then)
-        return {}
 
-    def _restore(self, message: Message) -> Mapping[str, Any]:
+    def _restore(self, message: Message) -> None:
         prefix = self._found(message)
         self._session.restore(prefix)
         if self._session.has_own_state:
             self._session.restore_own_state(prefix, self._rank)
-        return {}
-
-    def _assign(self, message: Message) -> Mapping[str, Any]:
-        self._session.assign(message["name"], message["value"])
-        return {}
-
-    def _stop(self, message: Message) -> Mapping[str, Any]:
-        self._session.stop(message["why"])
-        return {}
-
-    def _last(self, message: Message) -> Mapping[str, Any]:
-        self._together(lambda: self._session.end(finished=message["finished"]))
-        return {}
 
     def _together(self, do: Callable[[], Any]) -> Any:
         return explained(do, self._worker.trouble.explain, self._replicas)
