@@ -174,7 +174,7 @@ KNOWN = {
     ("system/exit.py", "_shutdown"),
     ("sessions/keras/fit_frame.py", "_current_frames"),  # Python's, documented; tests/tensorflow/test_fitting_left.py
     ("workers/training/replicated_session.py", "_iterator_resource"),
-    ("sessions/keras/job_checks.py", "_distribute_strategy"),  # test_the_parts_of_a_cluster_are_there
+    ("workers/training/replicated_keras.py", "_distribute_strategy"),  # test_the_parts_of_a_cluster_are_there
     ("workers/engine/engine.py", "_value"),
     ("system/exit.py", "_exit"),
     ("daemon/keeping_alive.py", "_exit"),
