@@ -141,6 +141,7 @@ def test_the_command(cli: Cli, rundir: RunDirectory) -> None:
     assert found[1]["marks"] == ["latest", "resumes here"] and found[1]["path"] == str(rundir.prefix(20))
 
 
+@pytest.mark.no_cover  # which takes as long again
 def test_ten_thousand_are_read_in_seconds(rundir: RunDirectory) -> None:
     """One second is what docs/benchmarks.md measures; a busy machine takes longer."""
     content = add(rundir, 10_000, {f"config.key{n}": "value" for n in range(30)}, loss=1.0)

@@ -324,6 +324,7 @@ def test_notes_that_are_no_database_are_an_error(tmp_path: Path) -> None:
         Notes(tmp_path, 0.0)
 
 
+@pytest.mark.no_cover  # which takes as long again
 def test_a_thousand_runs_are_looked_at_quickly(world: World) -> None:
     for number in range(1000):
         State(Phase.PAUSED, step=number, at=1.0).write(world.run(f"run{number}").state)
