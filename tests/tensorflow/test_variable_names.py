@@ -144,7 +144,7 @@ def test_a_frozen_layer_whose_slots_are_gone_is_named(tmp_path: Path) -> None:
     first = job(small(is_frozen=False))
     first.bind(Flag())
     first.snapshot().write(prefix, lambda moved: None)
-    with pytest.raises(DataError, match="these changed: model/base/kernel: trainable → frozen"):
+    with pytest.raises(DataError, match="frozen or unfrozen since then: model/base/kernel: trainable → frozen"):
         job(small(is_frozen=True)).restore(prefix)
 
 
