@@ -16,8 +16,7 @@ import tensorflow as tf
 import trainerd
 from tests.tensorflow.graphs import counter, saved, shuffled, supervised, value, wait_for
 from trainerd.loop.signals.handlers import HANDLED
-from trainerd.sessions.tf1.effects import Effects
-from trainerd.sessions.tf1.state import GraphState
+from trainerd.sessions.tf1.state import Effects, GraphState
 
 tf1 = tf.compat.v1
 

@@ -185,31 +185,12 @@ class CheckpointFiles:
         self._move_into(others, folder)
         return folder
 
-    def move_to(self, step: int, folder: Path) -> None:
-        """Move all files of a checkpoint into a folder that has none of its step; see `CheckpointStore.move`."""
-        manifest = self._rundir.manifest(step)
+    def move_between(self, step: int, source: Path, target: Path) -> None:
+        """Move all files of a checkpoint from one folder into another; see `CheckpointStore.move`."""
         self._manifests.pop(step, None)
-        if safe_paths.exists(manifest):
-            self._move_into([manifest], folder)
-            fsync_directory(folder)
-            fsync_directory(self._rundir.path)
-        self._move_into(safe_paths.starting_with(self._rundir.path, f"{self._rundir.prefix(step).name}."), folder)
-        fsync_directory(folder)
-        fsync_directory(self._rundir.path)
-
-    def take_back(self, step: int, folder: Path) -> None:
-        """Move all files of a checkpoint from a folder into the run directory; see `CheckpointStore.take_back`."""
-        manifest = folder / self._rundir.manifest(step).name
-        for each in (folder.parent, folder):
-            require_no_link(each)
-        self._manifests.pop(step, None)
-        found = safe_paths.starting_with(folder, f"{self._rundir.prefix(step).name}.")
-        self._move_into([path for path in found if path != manifest], self._rundir.path)
-        fsync_directory(self._rundir.path)
-        if safe_paths.exists(manifest):
-            self._move_into([manifest], self._rundir.path)
-        fsync_directory(self._rundir.path)
-        fsync_directory(folder)
+        self._move_into(safe_paths.starting_with(source, f"{self._rundir.prefix(step).name}."), target)
+        fsync_directory(target)
+        fsync_directory(source)
 
     def _move_into(self, paths: Sequence[Path], folder: Path) -> None:
         if folder != self._rundir.path:

@@ -27,7 +27,7 @@ class Change:
 
     kind: str
     step: int
-    value: float
+    value: int | float
     name: str = ""
     why: str = ""
 
@@ -55,12 +55,3 @@ class Change:
 def as_json(lineage: Iterable[Change]) -> list[dict[str, Any]]:
     """Return the changes as JSON's types."""
     return [asdict(change) for change in lineage]
-
-
-def from_json(found: Sequence[Any]) -> tuple[Change, ...]:
-    """Read what `as_json` made.
-
-    Raises:
-      TypeError: it is something else.
-    """
-    return tuple(Change(**each) for each in found)

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from trainerd.checkpoints import lineage
 from trainerd.checkpoints.lineage import Change
 from trainerd.config.fingerprint import Fingerprint
 from trainerd.errors import DataError, StorageError
@@ -142,20 +141,8 @@ def read(path: Path, *, checked: bool = True) -> Manifest:
                 f"{path} has format {content['format']}, and this trainerd reads format {FORMAT}: it was written by "
                 "another version. Use that one, or choose another `logdir`."
             )
-        manifest = Manifest(
-            step=int(content["step"]),
-            at=float(content["at"]),
-            reason=content["reason"],
-            metrics={k: math.nan if v is None else float(v) for k, v in content["metrics"].items()},
-            trained_secs=float(content["trained_secs"]),
-            fingerprint=dict(content["fingerprint"]),
-            files={name: FileRecord(int(r["bytes"]), str(r["xxh128"])) for name, r in content["files"].items()},
-            before=None if content.get("before") is None else int(content["before"]),
-            unfinished=tuple(map(str, content.get("unfinished", ()))),
-            minimum=None if content.get("minimum") is None else Minimum(**content["minimum"]),
-            valleys=dict(content.get("valleys", {})),
-            lineage=lineage.from_json(content.get("lineage", ())),
-        )
+        content["metrics"] = {k: math.nan if v is None else v for k, v in content["metrics"].items()}
+        manifest = msgspec.convert(content, Manifest)
     except OSError as error:
         raise _damage_or_trouble(error, path) from error
     except (msgspec.DecodeError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

@@ -333,18 +333,16 @@ class CheckpointStore:
         self._files.keep_for_now(step)
         self._given_up = [each for each in self._given_up if each != step]
 
-    def move(self, step: int, folder: Path) -> None:
-        """Move a checkpoint into another folder: its manifest first. What a kill has left of a move is finished.
+    def move(self, step: int, source: Path, target: Path) -> None:
+        """Move a checkpoint, whose manifest is set aside, between the run directory and another folder.
+
+        A call that a kill has cut short may be repeated.
 
         Raises:
           OSError: it cannot be moved.
         """
         self._given_up = []
-        self._files.move_to(step, folder)
-
-    def take_back(self, step: int, folder: Path) -> None:
-        """Move a checkpoint from another folder into the run directory: its manifest last; see `move`."""
-        self._files.take_back(step, folder)
+        self._files.move_between(step, source, target)
 
     def quarantine(self, step: int, why: str) -> None:
         """Move a checkpoint that does not verify out of the way, and say why.

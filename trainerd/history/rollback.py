@@ -368,11 +368,11 @@ class _Moving:
             if moves.ahead or moves.back:
                 moves.line.write(rundir)
             for step in moves.ahead:
-                self._move_out(step, self._ahead)
+                self._move(step, rundir, self._ahead)
             safe_paths.rename(rundir.rollback_moves, rundir.rollback_returns)
             fsync_directory(rundir.path)
         for step in moves.back:
-            self._move_in(step, self._origin)
+            self._move(step, self._origin, rundir)
         try:
             found = manifests.read(rundir.manifest(target.step))
         except DamagedError as error:
@@ -400,12 +400,12 @@ class _Moving:
         rundir, moves = self._rundir, self._decided.moves
         if safe_paths.exists(rundir.rollback_returns):
             for step in moves.back:
-                self._move_out(step, self._origin)
+                self._move(step, rundir, self._origin)
             safe_paths.rename(rundir.rollback_returns, rundir.rollback_moves)
             fsync_directory(rundir.path)
         if safe_paths.is_folder(rundir.lines) and safe_paths.is_folder(self._ahead.path):
             for step in moves.ahead:
-                self._move_in(step, self._ahead)
+                self._move(step, self._ahead, rundir)
         moves.line.remove(rundir)
         if _content(rundir.checkpoint_state) != named:
             if named is None:
@@ -415,19 +415,13 @@ class _Moving:
         safe_paths.remove(rundir.rollback_moves, missing_ok=True)
         fsync_directory(rundir.path)
 
-    def _move_out(self, step: int, folder: RunDirectory) -> None:
-        """Move a checkpoint from the run directory into the folder of a line."""
-        self._set_aside(self._rundir.manifest(step), step)
-        self._store.move(step, folder.path)
-        self._put(step, folder.manifest(step))
-
-    def _move_in(self, step: int, folder: RunDirectory) -> None:
-        """Move a checkpoint from the folder of a line into the run directory."""
-        for each in (self._rundir.lines, folder.path):
+    def _move(self, step: int, source: RunDirectory, target: RunDirectory) -> None:
+        """Move a checkpoint from the run directory into the folder of a line, or back."""
+        for each in {self._rundir.lines, source.path, target.path} - {self._rundir.path}:
             safe_paths.require_no_link(each)
-        self._set_aside(folder.manifest(step), step)
-        self._store.take_back(step, folder.path)
-        self._put(step, self._rundir.manifest(step))
+        self._set_aside(source.manifest(step), step)
+        self._store.move(step, source.path, target.path)
+        self._put(step, target.manifest(step))
 
     def _set_aside(self, manifest: Path, step: int) -> None:
         if safe_paths.exists(manifest) and not safe_paths.exists(self._aside(step)):

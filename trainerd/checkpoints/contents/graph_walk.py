@@ -75,7 +75,7 @@ def walk(definition: Any, roots: Iterable[str] | None = None) -> Walk:
     """
     nodes = {node.name: node for node in definition.node}
     if roots is not None:
-        nodes = {name: nodes[name] for name in _behind(roots, nodes)}
+        nodes = {name: nodes[name] for name in behind(roots, nodes)}
     functions = {function.signature.name: function for function in definition.library.function}
     found, waiting, seen = Walk(), [_Scope("", nodes, {}, functions)], set[Any]()
     while waiting:
@@ -153,7 +153,7 @@ class _Scope:
 
     def called(self, node: Any) -> list[_Scope]:
         """Return the functions that a node calls, with their arguments."""
-        return [self._call(node, self._functions[name]) for name in _called(node) if name in self._functions]
+        return [self._call(node, self._functions[name]) for name in called_by(node) if name in self._functions]
 
     def _call(self, node: Any, function: Any) -> _Scope:
         """Return a function as a node calls it.
@@ -196,7 +196,7 @@ _RESOURCE = tf.resource.as_datatype_enum
 _DEEPEST = 20  # calls within calls that a handle is followed through: a function may call itself
 
 
-def _called(node: Any) -> Iterator[str]:
+def called_by(node: Any) -> Iterator[str]:
     """Yield the names of the functions that a node may call."""
     yield node.op
     for value in node.attr.values():
@@ -205,7 +205,7 @@ def _called(node: Any) -> Iterator[str]:
         yield from (each.name for each in value.list.func)
 
 
-def _behind(roots: Iterable[str], nodes: Mapping[str, Any]) -> list[str]:
+def behind(roots: Iterable[str], nodes: Mapping[str, Any]) -> list[str]:
     """Return the names of these nodes and of all that they depend on."""
     found = dict.fromkeys(roots)
     waiting = list(found)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import Any
 
+import tensorflow as tf
+
+from trainerd.checkpoints.contents.stateful_ops import PYTHON, RANDOM
+
+_PYTHON = PYTHON | {"PyFuncStateless"}
 # Of a CsvDataset TensorFlow saves a position with which what is left of a file is lost.
 CSV = {"CSVDataset", "CSVDatasetV2", "ExperimentalCSVDataset", "CsvDataset", "CsvDatasetV2"}
 
@@ -15,19 +21,32 @@ def kinds_of(graph: Any) -> set[str]:
     return kinds | {node.op for function in definition.library.function for node in function.node_def}
 
 
-def kinds_in_steps(graph: Any) -> set[str]:
-    """Return the kinds of ops in a graph and its functions, without those that do nothing but initialize variables."""
+def random_ops(graph: Any) -> list[str]:
+    """Return the kinds of random ops whose state no checkpoint holds, sorted, without those that initialize."""
     operations = graph.get_operations()
     initializers = {each for each in operations if _initializes(each)}
     used = {each for operation in operations for each in _needed_by(operation)}
-    to_visit = [each for each in operations if each not in used and each not in initializers]
-    found = set(to_visit)
-    while to_visit:
-        new = {each for each in _needed_by(to_visit.pop()) if each not in found and each not in initializers}
-        found |= new
-        to_visit += new
+    found = ancestors((each for each in operations if each not in used), without=initializers)
     functions = graph.as_graph_def().library.function
-    return {each.type for each in found} | {node.op for function in functions for node in function.node_def}
+    kinds = {each.type for each in found} | {node.op for function in functions for node in function.node_def}
+    return sorted(kinds & RANDOM)
+
+
+def calls_python(graph: Any) -> bool:
+    """Return whether a graph calls Python, which may never return."""
+    return bool(kinds_of(graph) & _PYTHON)
+
+
+def ancestors(fetches: Iterable[Any], without: Collection[Any] = ()) -> set[Any]:
+    """Return every operation that is run for these tensors and operations, and for none of those left out."""
+    seen: set[Any] = set()
+    waiting = [fetch if isinstance(fetch, tf.Operation) else fetch.op for fetch in fetches]
+    while waiting:
+        op = waiting.pop()
+        if op not in seen and op not in without:
+            seen.add(op)
+            waiting += _needed_by(op)
+    return seen
 
 
 def _initializes(operation: Any) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import tensorflow as tf
 
@@ -17,21 +18,21 @@ MANY = 5000
 Spec = tuple[str, Any, Any]  # key in the file, dtype, shape
 
 
-class StateReader(Protocol):
+@dataclass(frozen=True)
+class StateReader:
     """Reads the tensors of one state.
 
     Attributes:
       specs: the key in the file, the dtype and the shape of each tensor.
       slices: which part of a larger tensor each is, in the form of SaveV2; empty for all of it.
       object_graph: what `tf.train.Checkpoint.read` follows, serialized.
+      read: returns the values now, in the order of `specs`. Later steps do not change them.
     """
 
     specs: Sequence[Spec]
     slices: Sequence[str]
     object_graph: bytes
-
-    def read(self) -> list[tf.Tensor]:
-        """Return the values now, in the order of `specs`. Later steps do not change them."""
+    read: Callable[[], list[tf.Tensor]]
 
 
 def reader_of(checkpoint: tf.train.Checkpoint, hidden: Mapping[str, Any]) -> StateReader:
@@ -52,12 +53,13 @@ def reader_of(checkpoint: tf.train.Checkpoint, hidden: Mapping[str, Any]) -> Sta
             readers += [_variable_reader(each, tf.as_dtype(each.dtype)) for each in hidden.values()]
             known = [reader for reader in readers if reader is not None]
             if len(known) == len(readers):
-                return EachReader(found, object_graph, hidden, known)
-        return TracedReader(checkpoint, hidden)
+                specs = [*((each.key, each.value.dtype, _shape(each)) for each in found), *_specs_of(hidden)]
+                return StateReader(specs, [""] * len(specs), object_graph, lambda: [reader() for reader in known])
+        return traced_reader(checkpoint, hidden)
 
 
-class TracedReader:
-    """Reads all tensors by one call of one traced function.
+def traced_reader(checkpoint: tf.train.Checkpoint, hidden: Mapping[str, Any]) -> StateReader:
+    """Return a reader that reads all tensors by one call of one traced function.
 
     Reading five hundred variables one by one, as `Checkpoint.write` does, takes twelve times as long, and the loop
     stands still meanwhile.
@@ -65,63 +67,31 @@ class TracedReader:
     Args:
       checkpoint, hidden: see `reader_of`.
     """
+    found: list[GraphEntry] = []
+    object_graph = b""
 
-    def __init__(self, checkpoint: tf.train.Checkpoint, hidden: Mapping[str, Any]) -> None:
-        self._checkpoint = checkpoint
-        self._hidden = dict(hidden)
-        self._entries: list[GraphEntry] = []
-        self.object_graph = b""
-        self._read = tf.function(self._all_values, autograph=False).get_concrete_function()
-        self._python_states = [(n, each.owner) for n, each in enumerate(self._entries) if _is_python_state(each.owner)]
-        values = self._read.structured_outputs
-        self.specs: Sequence[Spec] = [
-            *((each.key, each.value.dtype, each.value.shape) for each in self._entries),
-            *((key, variable.dtype, variable.shape) for key, variable in hidden.items()),
-        ]
-        self.slices: Sequence[str] = [*(each.slices for each in self._entries), *("" for _ in hidden)]
-        assert len(values) == len(self.specs)
-
-    def _all_values(self) -> list[tf.Tensor]:
-        self._entries, self.object_graph = entries(self._checkpoint)
+    def all_values() -> list[tf.Tensor]:
+        nonlocal found, object_graph
+        found, object_graph = entries(checkpoint)
         with tf.device("CPU:0"):
-            hidden = [tf.identity(variable) for variable in self._hidden.values()]
-        return [owned(entry.value) for entry in self._entries] + hidden
+            beside = [tf.identity(variable) for variable in hidden.values()]
+        return [owned(entry.value) for entry in found] + beside
 
-    def read(self) -> list[tf.Tensor]:
-        """See `StateReader`."""
-        values = list(self._read())
-        for index, state in self._python_states:
+    traced = tf.function(all_values, autograph=False).get_concrete_function()
+    python_states = [(n, each.owner) for n, each in enumerate(found) if _is_python_state(each.owner)]
+
+    def read() -> list[tf.Tensor]:
+        values = list(traced())
+        for index, state in python_states:
             values[index] = tf.constant(state.serialize())
         return values
 
+    specs = [*((each.key, each.value.dtype, each.value.shape) for each in found), *_specs_of(hidden)]
+    return StateReader(specs, [*(each.slices for each in found), *("" for _ in hidden)], object_graph, read)
 
-class EachReader:
-    """Reads each tensor by itself: variables that are on the CPU, iterators, and Python state.
 
-    Args:
-      found, object_graph: what `entries` returned.
-      hidden: see `reader_of`.
-      readers: return the values of `found` and of `hidden`.
-    """
-
-    def __init__(
-        self,
-        found: Sequence[GraphEntry],
-        object_graph: bytes,
-        hidden: Mapping[str, Any],
-        readers: Sequence[Callable[[], tf.Tensor]],
-    ) -> None:
-        self.specs: Sequence[Spec] = [
-            *((each.key, each.value.dtype, _shape(each)) for each in found),
-            *((key, variable.dtype, variable.shape) for key, variable in hidden.items()),
-        ]
-        self.slices: Sequence[str] = [""] * len(self.specs)
-        self.object_graph = object_graph
-        self._readers = readers
-
-    def read(self) -> list[tf.Tensor]:
-        """See `StateReader`."""
-        return [reader() for reader in self._readers]
+def _specs_of(hidden: Mapping[str, Any]) -> list[Spec]:
+    return [(key, variable.dtype, variable.shape) for key, variable in hidden.items()]
 
 
 def _one_reader(entry: GraphEntry) -> Callable[[], tf.Tensor] | None:

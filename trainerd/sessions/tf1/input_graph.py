@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
+from trainerd.checkpoints.contents.graph_walk import behind, called_by
 from trainerd.sessions.input.early_ends import Count, above
 from trainerd.sessions.input.saveable import ENDLESS
 
@@ -161,7 +162,7 @@ class Scope:
             choice, *chosen = given
             some = all if node.attr["stop_on_empty_dataset"].b else any
             return self.is_endless(choice) and some(map(self.is_endless, chosen))
-        if "Random" in node.op or self._repeating.intersection(_called(node)):
+        if "Random" in node.op or self._repeating.intersection(called_by(node)):
             return True
         if node.op == "RangeDataset":
             return abs(self.number(given[1], ENDLESS)) >= ENDLESS
@@ -199,31 +200,13 @@ def _all_behind(roots: list[Any], whole: Scope, scopes: Mapping[str, Scope]) -> 
 
     Each comes with its scope.
     """
-    found = [(node, whole) for node in _behind(roots, whole.nodes)]
-    called, entered = [each for node, _ in found for each in _called(node)], set[str]()
+    found = [(whole.nodes[name], whole) for name in behind((node.name for node in roots), whole.nodes)]
+    called, entered = [each for node, _ in found for each in called_by(node)], set[str]()
     while called:
         name = called.pop()
         if name in scopes and name not in entered:
             entered.add(name)
             within = scopes[name]
             found += [(node, within) for node in within.nodes.values()]
-            called += [each for node in within.nodes.values() for each in _called(node)]
+            called += [each for node in within.nodes.values() for each in called_by(node)]
     return found
-
-
-def _behind(roots: list[Any], nodes: Nodes) -> list[Any]:
-    """Return these nodes, and all that they depend on."""
-    found, waiting, seen = [], list(roots), {node.name for node in roots}
-    while waiting:
-        node = waiting.pop()
-        found.append(node)
-        given = {name for each in node.input if (name := each.strip("^").partition(":")[0]) in nodes} - seen
-        seen |= given
-        waiting += [nodes[name] for name in given]
-    return found
-
-
-def _called(node: Any) -> list[str]:
-    """Return the functions that a node calls."""
-    lists = [each.name for value in node.attr.values() for each in value.list.func]
-    return [node.op, *lists, *(value.func.name for value in node.attr.values() if value.HasField("func"))]

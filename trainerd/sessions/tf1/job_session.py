@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainerd.checkpoints.contents.graph_digest import digest_of
+from trainerd.checkpoints.contents.op_kinds import ancestors
 from trainerd.checkpoints.contents.unsaved_state import require_saved_in
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.job.definition import GraphJob
@@ -18,7 +19,6 @@ from trainerd.job.user_code import FAILURES, called_at_boundary, job_traceback, 
 from trainerd.loop.contract import Exportable, Steps, StopFlag
 from trainerd.sessions.tf1 import defaults
 from trainerd.sessions.tf1.callables import prepared
-from trainerd.sessions.tf1.effects import ancestors
 from trainerd.sessions.tf1.events import GraphEvents
 from trainerd.sessions.tf1.model import GraphModel
 from trainerd.sessions.tf1.state import GraphSnapshot, GraphState

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 import xxhash
 
-from trainerd.checkpoints.contents.random_ops import calls_python, random_ops
+from trainerd.checkpoints.contents.op_kinds import calls_python, random_ops
 from trainerd.config.software import of_software
 from trainerd.errors import DataError
 from trainerd.sessions.tf1.positions import IteratorPosition

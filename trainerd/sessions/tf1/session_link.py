@@ -15,9 +15,8 @@ import xxhash
 from trainerd.loop.flag import Request
 from trainerd.run.session_link import SessionLink
 from trainerd.sessions.tf1.callables import Callables, Remembered, op_of
-from trainerd.sessions.tf1.effects import Effects
 from trainerd.sessions.tf1.model import GraphModel
-from trainerd.sessions.tf1.state import GraphState
+from trainerd.sessions.tf1.state import Effects, GraphState
 
 
 @dataclass

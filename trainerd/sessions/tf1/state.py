@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from trainerd.checkpoints.contents.op_kinds import ancestors
 from trainerd.checkpoints.contents.tensor_values import owned
 from trainerd.checkpoints.format.os_errors import as_os_errors
 from trainerd.errors import DataError
-from trainerd.sessions.tf1.effects import READ, Effects, ancestors, is_change
 from trainerd.sessions.tf1.input_checks import inexact_inputs, without_position
 from trainerd.sessions.tf1.positions import POSITION, IteratorPosition
 
@@ -38,7 +38,39 @@ _WAY_OUT = (
     "without a shuffle(...) in a function"
 )
 _ITERATORS = ("IteratorV2", "Iterator", "OneShotIterator")
-READ |= {"IteratorToStringHandle"}
+# Stateful, and yet they leave everything as it is.
+_READERS = {
+    "IsVariableInitialized",
+    "IteratorToStringHandle",
+    "ReadVariableOp",
+    "VarHandleOp",
+    "VarIsInitializedOp",
+    "Variable",
+    "VariableV2",
+}
+
+
+@dataclass(frozen=True)
+class Effects:
+    """The effects of running some fetches.
+
+    Attributes:
+      changes: whether it may change a variable.
+      makes: the iterators that it initializes, and the operation that does: an iterator may get one dataset or another.
+      reads: the iterators that it names and takes elements from.
+      placeholders: the names of the placeholders that may be fed to it.
+    """
+
+    changes: bool
+    makes: Mapping[str, str]
+    reads: frozenset[str]
+    placeholders: frozenset[str]
+
+
+def _is_change(op: Any) -> bool:
+    """Return whether an operation may change a variable, by its resource or by reference."""
+    by_reference = any(argument.is_ref for argument in op.op_def.input_arg)
+    return bool(op.op_def.is_stateful or by_reference) and op.type not in _READERS
 
 
 @dataclass(frozen=True)
@@ -245,7 +277,7 @@ class GraphState:
         ops = ancestors([fetch for fetch in fetches if fetch is not None])
         uses = [(op, name) for op in ops for name in self.iterators_of(op)]
         return Effects(
-            changes=any(fetch is None for fetch in fetches) or any(map(is_change, ops)),
+            changes=any(fetch is None for fetch in fetches) or any(map(_is_change, ops)),
             makes={name: op.name for op, name in uses if op.type == "MakeIterator"},
             reads=frozenset(name for op, name in uses if op.type.startswith("IteratorGetNext")),
             placeholders=frozenset(op.name for op in ops if op.type.startswith("Placeholder")),
@@ -346,21 +378,14 @@ def _saved(graph: Any, saver: Any) -> tuple[list[str], list[str], list[Any]]:
         definition = saver.saver_def
     if definition.version != definition.V2:
         raise ValueError("the Saver writes checkpoints of version 1; make it with write_version=tf.train.SaverDef.V2")
-    seen, waiting = set(), [graph.get_tensor_by_name(definition.save_tensor_name).op]
+    needed = ancestors([graph.get_tensor_by_name(definition.save_tensor_name)])
     keys: list[str] = []
     slices: list[str] = []
     tensors: list[Any] = []
-    while waiting:
-        op = waiting.pop()
-        if op in seen:
-            continue
-        seen.add(op)
-        if op.type == "SaveV2":
-            keys += [key.decode() for key in tf.get_static_value(op.inputs[1])]
-            slices += [part.decode() for part in tf.get_static_value(op.inputs[2])]
-            tensors += op.inputs[3:]
-        else:
-            waiting += [*(source.op for source in op.inputs), *op.control_inputs]
+    for op in sorted((each for each in needed if each.type == "SaveV2"), key=lambda op: str(op.name)):
+        keys += [key.decode() for key in tf.get_static_value(op.inputs[1])]
+        slices += [part.decode() for part in tf.get_static_value(op.inputs[2])]
+        tensors += op.inputs[3:]
     return keys, slices, tensors
 
 

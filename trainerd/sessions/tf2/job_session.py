@@ -23,7 +23,7 @@ from trainerd.checkpoints.contents.keras_variables import (
     restore_hidden,
 )
 from trainerd.checkpoints.contents.object_graph import own_objects, tracked_objects, variables_among
-from trainerd.checkpoints.contents.random_ops import calls_python
+from trainerd.checkpoints.contents.op_kinds import calls_python
 from trainerd.checkpoints.contents.unsaved_state import require_saved
 from trainerd.checkpoints.contents.variable_names import Names, names_of, stored_names
 from trainerd.checkpoints.format.snapshotter import Snapshotter, TensorSnapshot

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from trainerd.checkpoints.contents.random_ops import calls_python
+from trainerd.checkpoints.contents.op_kinds import calls_python
 from trainerd.loop.contract import Steps
 from trainerd.run.session_link import SessionLink
 from trainerd.sessions.tf1.callables import LIMIT

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainerd.checkpoints.contents.op_kinds import ancestors
 from trainerd.loop.outcome import Paused
 from trainerd.programs.estimator.checkpoints import require_fit
 from trainerd.programs.estimator.graph.blueprint import Blueprint, with_default_initializers
@@ -15,7 +16,6 @@ from trainerd.programs.estimator.model_fn import EstimatorSpec, ModeKeys
 from trainerd.programs.estimator.waiting import Waiting
 from trainerd.programs.monitored.graph_session import MonitoredSession
 from trainerd.programs.monitored.session_creators import ChiefSessionCreator
-from trainerd.sessions.tf1.effects import ancestors
 
 tf1 = tf.compat.v1
 
