@@ -70,7 +70,7 @@ def experiment(folder: str) -> Measure:
 
     def measure(seconds: float) -> tuple[int, float]:
         steps, begun = max(1, int(rate[0] * seconds)), time.perf_counter()
-        made._call_train(input_fn=train_input, steps=steps, hooks=())
+        made.estimator.train(train_input, steps=steps)
         took = time.perf_counter() - begun
         rate[0] = steps / took
         return steps, took
