@@ -64,9 +64,9 @@ FULL = Plan(
 )
 SHORT = Plan(
     rounds=1,
-    seconds=0.3,
+    seconds=0.9,
     long_rounds=1,
-    long_seconds=0.3,
+    long_seconds=0.9,
     processes=1,
     signal_rounds=1,
     signals=40,
