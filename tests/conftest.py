@@ -49,7 +49,7 @@ def forkserver() -> Iterator[Forkserver]:
 
 @pytest.fixture
 def fork(forkserver: Forkserver) -> Iterator[Fork]:
-    """Start a `trainerd` command or a program, as `Forkserver.start` does; what is left of it is killed."""
+    """Start a `trainerd` command or a program, as `Forkserver.start` does; kill it at the end of the test."""
     trainers: list[Trainer] = []
 
     def go(folder: Path, rundir: Path | None = None, **request: Any) -> Trainer:

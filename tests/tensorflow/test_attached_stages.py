@@ -44,7 +44,7 @@ class Walk:
         self.model.count(1)
 
     def to(self, stage: str) -> None:
-        """From the beginning to a stage: there is no session yet, one trains, or it is closed."""
+        """Go from the beginning to a stage: no session yet, one that trains, or a closed one."""
         ways = {"idle": [], "begun": [self.begin], "training": [self.begin, self.take, self.train]}
         for reach in {**ways, "between": [*ways["training"], self.run.part]}[stage]:
             reach()

@@ -56,7 +56,7 @@ def storage(doing: str, *, missing_ok: bool = False) -> Iterator[None]:
 
 
 def read_json(path: Path, kind: type[_Content]) -> _Content | None:
-    """Return the content of a file of JSON as this type; None if there is no file, or it is damaged.
+    """Return the content of a file of JSON as this type; None if the file is missing or damaged.
 
     Raises:
       StorageError: it cannot be read.

@@ -31,7 +31,7 @@ class TrialDifference:
 
     Attributes:
       relative: the largest difference, as a share of the largest element of its tensor, or of the metric; infinity
-        where it is no number.
+        if it cannot be computed.
       where: of what.
       count: how many variables were compared.
     """

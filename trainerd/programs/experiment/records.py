@@ -214,7 +214,7 @@ class OncePerCheckpoint:
     _last: Evaluated | None = field(default=None, init=False)  # in this process
 
     def __call__(self, prefix: str, *, exports: bool | None = None) -> Evaluated:
-        """Do what is left to do for this checkpoint.
+        """Evaluate and export this checkpoint, unless that was done before.
 
         Args:
           prefix: which.

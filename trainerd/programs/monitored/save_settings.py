@@ -53,7 +53,7 @@ class SaveSettings:
 
         Raises:
           RuntimeError: there is none.
-          TypeError: it is no integer, or not a single one.
+          TypeError: it is not a single integer.
         """
         found = defaults.global_step()
         if found is None:

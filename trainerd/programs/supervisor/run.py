@@ -200,7 +200,7 @@ class SupervisedFunctions(StepRun):
         """Do nothing: a program may run several functions."""
 
     def show_graph(self) -> None:
-        """Do nothing: there is no such writer."""
+        """Do nothing: no graph was written."""
 
     def summarized(self, session: Any, summary: Any, global_step: int | None) -> None:
         """Write scalars of a step. Default: the present one.

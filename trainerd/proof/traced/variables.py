@@ -35,7 +35,7 @@ class VariableDifference:
     Attributes:
       name: its name in the checkpoints.
       why: how it differs, in words.
-      relative: the largest difference of two elements, as a share of the largest element; infinity if it is no number:
+      relative: the largest difference of two elements, as a share of the largest element; infinity if none exists:
         it is missing, has another shape, or a NaN on one side alone.
     """
 
