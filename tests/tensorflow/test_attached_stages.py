@@ -11,6 +11,7 @@ from trainerd.checkpoints import catalogue
 from trainerd.loop.flag import Request
 from trainerd.run.program_loop import ProgramLoop
 from trainerd.run.settings import KeepSettings
+from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase
 from trainerd.sessions.tf2.model import CheckpointModel
@@ -56,6 +57,8 @@ def test_a_run_that_is_left_gives_its_run_directory_and_the_signals_back(tmp_pat
     for _ in range(2):
         walk.to(stage)
         walk.run.leave(None)
+        with lock.acquire(walk.rundir):  # fails while the run holds it
+            assert walk.run.outcome is None
 
 
 @pytest.mark.parametrize("stage", ["idle", "begun", "training", "between"])
