@@ -289,6 +289,7 @@ class Late(Core):
     """Evaluates slower than the training saves: the first checkpoint is deleted before it is read."""
 
     is_deleted = True
+    error: Exception = tf.errors.NotFoundError(None, None, "Failed to find any matching files")
 
     def evaluate(self, **arguments: Any) -> Any:  # type: ignore[override]
         result = super().evaluate(**arguments)
@@ -297,12 +298,16 @@ class Late(Core):
                 self.checkpoint(1)
                 for file in self._folder.glob("model.ckpt-0.*"):
                     file.unlink()
-            raise tf.errors.NotFoundError(None, None, "Failed to find any matching files")
+            raise self.error
         return result
 
 
-def test_a_checkpoint_that_is_deleted_before_it_is_evaluated_is_passed_over(tmp_path: Path, clock: list[float]) -> None:
+@pytest.mark.parametrize("error", [Late.error, ValueError("The passed save_path is not a valid checkpoint")])
+def test_a_checkpoint_that_is_deleted_before_it_is_evaluated_is_passed_over(
+    tmp_path: Path, clock: list[float], error: Exception
+) -> None:
     late = Late(tmp_path, {"global_step": 100})
+    late.error = error
     continuing(late, train_steps=100).continuous_eval()
     assert [each["checkpoint_path"].rpartition("-")[2] for each in late.evaluated] == ["0", "1"]
 

@@ -48,6 +48,15 @@ def require_whole(prefix: str) -> None:
         raise DataError(f"there is no checkpoint {prefix}.")
 
 
+def is_whole(prefix: str) -> bool:
+    """Return whether a checkpoint is there, and verifies."""
+    try:
+        require_whole(prefix)
+    except DataError:
+        return False
+    return True
+
+
 def require_fit(prefix: str) -> None:
     """Raise ValueError if a variable of the default graph has another shape in a checkpoint, or Keras 3 renamed it."""
     shapes = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()

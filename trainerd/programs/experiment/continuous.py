@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from trainerd.errors import DataError
 from trainerd.programs.estimator.arguments import names_of_arguments
-from trainerd.programs.estimator.checkpoints import newest_checkpoint
+from trainerd.programs.estimator.checkpoints import is_whole, newest_checkpoint
 from trainerd.programs.estimator.evaluation.graph import GLOBAL_STEP
 from trainerd.programs.estimator.waiting import Waiting
 from trainerd.programs.experiment.records import OncePerCheckpoint
@@ -84,8 +84,8 @@ class ContinuousEvaluation:
                 return self._warn(_NOTHING_NEW)
             try:
                 metrics = self.once(newest).metrics if self.again is None else self.again(newest)
-            except tf.errors.NotFoundError:
-                if newest_checkpoint(self.model_dir) == newest:
+            except (tf.errors.NotFoundError, ValueError):  # a Saver calls it a ValueError
+                if is_whole(newest):
                     raise
                 tf1.logging.warning("%s was deleted before it was read; the newest one is next.", newest)
                 return {}  # the training saves faster than this evaluates
