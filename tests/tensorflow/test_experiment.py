@@ -312,10 +312,11 @@ def test_a_checkpoint_that_is_deleted_before_it_is_evaluated_is_passed_over(
     assert [each["checkpoint_path"].rpartition("-")[2] for each in late.evaluated] == ["0", "1"]
 
 
-def test_another_error_of_its_kind_ends_the_evaluation(tmp_path: Path, clock: list[float]) -> None:
+@pytest.mark.parametrize("error", [Late.error, ValueError("a wrong input")])
+def test_another_error_of_its_kind_ends_the_evaluation(tmp_path: Path, clock: list[float], error: Exception) -> None:
     late = Late(tmp_path, {"global_step": 100})
-    late.is_deleted = False
-    with pytest.raises(tf.errors.NotFoundError):
+    late.is_deleted, late.error = False, error
+    with pytest.raises(type(error)):
         continuing(late, train_steps=100).continuous_eval()
 
 
@@ -363,10 +364,8 @@ def strategy(**more: Any) -> trainerd.ExportStrategy:
     return trainerd.make_export_strategy(lambda: None, exports_to_keep=None, **more)
 
 
-def watching(estimator: Any, training: int = 0) -> Any:
-    """What looks for checkpoints in a training: a hook, or the listener of an estimator of trainerd's."""
-    given = estimator.trained[training]
-    return given["monitors"] if isinstance(estimator, Fitted) else given["hooks"] + (given["saving_listeners"] or [])
+def hooks_of(estimator: Any, training: int = 0) -> Any:
+    return estimator.trained[training]["monitors" if isinstance(estimator, Fitted) else "hooks"]
 
 
 def test_train_and_evaluate(tmp_path: Path, kind: type[Any]) -> None:
@@ -376,17 +375,16 @@ def test_train_and_evaluate(tmp_path: Path, kind: type[Any]) -> None:
     estimator = made.estimator
     assert (len(estimator.trained), len(estimator.evaluated), estimator.exported) == (1, 1, 1)
     assert estimator.evaluated[0]["name"] is None and estimator.evaluated[0]["hooks"] == [hook]
-    (found,) = watching(estimator)
-    wanted = tf1.train.SessionRunHook if isinstance(estimator, Fitted) else tf1.train.CheckpointSaverListener
-    assert isinstance(found, wanted)
+    (watching,) = hooks_of(estimator)
+    assert isinstance(watching, tf1.train.SessionRunHook)
     made.train(delay_secs=0)
-    assert watching(estimator, 1) == [], "the next training has it not"
+    assert hooks_of(estimator, 1) == [], "the next training has it not"
 
 
 def test_without_a_frequency_it_evaluates_at_the_end(tmp_path: Path, kind: type[Any]) -> None:
     made = experiment(kind(tmp_path), train_steps=100, min_eval_frequency=0)
     made.train_and_evaluate()
-    assert watching(made.estimator) == [] and len(made.estimator.evaluated) == 1
+    assert hooks_of(made.estimator) == [] and len(made.estimator.evaluated) == 1
 
 
 def test_strategies_are_reset(tmp_path: Path, kind: type[Any]) -> None:
@@ -423,7 +421,7 @@ def test_local_run_is_train_and_evaluate_and_deprecated(
     with pytest.warns(DeprecationWarning, match="local_run will be renamed"):
         made.local_run()
     assert len(made.estimator.trained) == len(made.estimator.evaluated) == 1
-    assert len(watching(made.estimator)) == 1
+    assert len(hooks_of(made.estimator)) == 1
     made.train_and_evaluate()
     assert frequencies == [10, 1]
 

@@ -18,7 +18,7 @@ from trainerd.checkpoints.contents.object_graph import GRAPH_KEY
 from trainerd.job.definition import GraphJob, Job
 from trainerd.programs.estimator.checkpoints import newest_checkpoint, require_whole, step_of
 from trainerd.programs.estimator.evaluation.curves import EvaluationWriter
-from trainerd.programs.estimator.hooks import checked_hooks, checked_listeners
+from trainerd.programs.estimator.hooks import CheckpointHook, checked_hooks, checked_listeners
 from trainerd.programs.estimator.run_config import RunConfig, TaskType, default_session_config
 from trainerd.programs.estimator.training import Extras, Training
 from trainerd.run.host import hosted_logdir, hosted_phase, hosted_tell
@@ -157,8 +157,7 @@ class BaseEstimator(ABC):
         for name, value in (("steps", steps), ("max_steps", max_steps)):
             if value is not None and value <= 0:
                 raise ValueError(f"Must specify {name} > 0, given: {value}")
-        extras = Extras(checked_hooks(hooks), checked_listeners(saving_listeners))
-        training = self._begun(input_fn, extras, max_steps)
+        training = self._begun(input_fn, _extras(hooks, saving_listeners), max_steps)
         if training is not None:
             last = training.step + steps if steps is not None else max_steps or math.inf
             continues = training.run(last)
@@ -265,6 +264,14 @@ class BaseEstimator(ABC):
                 "Could not find trained model in model_dir: %s, running initialization to %s.", self.model_dir, what
             )
         return found
+
+
+def _extras(hooks: Sequence[Any] | None, listeners: Sequence[Any] | None) -> Extras:
+    """Return the hooks and the listeners; hooks that only wait for checkpoints are listeners."""
+    given = checked_hooks(hooks)
+    waiting = [hook.listener for hook in given if isinstance(hook, CheckpointHook)]
+    others = [hook for hook in given if not isinstance(hook, CheckpointHook)]
+    return Extras(others, [*checked_listeners(listeners), *waiting])
 
 
 def _with_model_dir(config: RunConfig | None, model_dir: str | os.PathLike[str] | None) -> RunConfig:

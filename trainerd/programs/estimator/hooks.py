@@ -10,6 +10,17 @@ import tensorflow as tf
 tf1 = tf.compat.v1
 
 
+class CheckpointHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+    """A hook that only waits for checkpoints: an Estimator calls its listener for them, and does not call it at a step.
+
+    Attributes:
+      listener: a `CheckpointSaverListener`.
+    """
+
+    def __init__(self, listener: Any) -> None:
+        self.listener = listener
+
+
 def checked_hooks(hooks: Iterable[Any] | None, rule: str = "Hooks must be a SessionRunHook") -> list[Any]:
     """Return these hooks as a list.
 

@@ -84,10 +84,10 @@ class ContinuousEvaluation:
                 return self._warn(_NOTHING_NEW)
             try:
                 metrics = self.once(newest).metrics if self.again is None else self.again(newest)
-            except (tf.errors.NotFoundError, ValueError):  # a Saver calls it a ValueError
+            except (tf.errors.NotFoundError, ValueError) as error:  # Saver.restore raises ValueError for a missing file
                 if is_whole(newest):
                     raise
-                tf1.logging.warning("%s was deleted before it was read; the newest one is next.", newest)
+                tf1.logging.warning("%s was deleted during its evaluation (%s); the newest one is next.", newest, error)
                 return {}  # the training saves faster than this evaluates
             self._warned_at, self._newest = -math.inf, newest
             return metrics or {}

@@ -342,8 +342,6 @@ class Experiment(Scheduled):
         if not self._min_eval_frequency or not saves:
             return [], []
         throttle = Throttle(self._check_interval_secs, self._min_eval_frequency)
-        if self._core_estimator_used:
-            return [], [NewCheckpointListener(once, model_dir, throttle)]
         return [NewCheckpointHook(once, model_dir, throttle)], []
 
     def local_run(self) -> tuple[Any, Any]:

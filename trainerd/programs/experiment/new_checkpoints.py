@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from trainerd.checkpoints.manifest import FINISH
 from trainerd.programs.estimator.checkpoints import newest_checkpoint
+from trainerd.programs.estimator.hooks import CheckpointHook
 from trainerd.programs.experiment.records import OncePerCheckpoint, prefix_of, reason_of
 from trainerd.system.elapsed import Elapsed
 
@@ -75,8 +76,8 @@ class NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):  # type
         return not throttle.secs or self._elapsed.secs_since(summary.last_at) >= throttle.secs
 
 
-class NewCheckpointHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-    """A hook that does the same, for estimators that are not trainerd's. It looks for a checkpoint every so many steps.
+class NewCheckpointHook(CheckpointHook):
+    """A hook that does the same for any estimator. One that is not trainerd's calls it after each step.
 
     Args:
       once: evaluates.
@@ -85,6 +86,7 @@ class NewCheckpointHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc
     """
 
     def __init__(self, once: OncePerCheckpoint, model_dir: str, throttle: Throttle) -> None:
+        super().__init__(NewCheckpointListener(once, model_dir, throttle))
         self._once = once
         self._model_dir = model_dir
         self._throttle = throttle

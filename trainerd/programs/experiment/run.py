@@ -72,7 +72,7 @@ def make_experiment(
         experiment = experiment_fn(run_config=run_config, hparams=hparams)
     else:
         if hparams is not None:
-            raise ValueError("`hparams` is only supported together with `run_config`.")
+            raise ValueError("Must set `hparams` as None for `experiment_fn` with `output_dir`.")
         if not output_dir:
             raise ValueError("Must specify an output directory")
         experiment = experiment_fn(output_dir=output_dir)
