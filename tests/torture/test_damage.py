@@ -130,7 +130,7 @@ def test_a_reader_never_sees_half_a_checkpoint(start: Start, project: Path, reco
         steps.add(found)
         time.sleep(max(0.0, 0.01 - (time.monotonic() - begun)))
     assert run.pause() == 0
-    assert len(steps) > 5, "it hardly ever saved"
+    assert len(steps) > 20, "it hardly ever saved"
     record_property("looks", looks)
     record_property("checkpoints seen", len(steps))
 

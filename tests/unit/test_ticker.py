@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import stat
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.unit.conftest import FakeTime
+from tests.waiting import wait_for
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.ticker import POLL_SECS, Ticker
 from trainerd.rundir import request_files
@@ -50,6 +52,20 @@ def test_the_thread_survives_an_error_and_stops(rundir: RunDirectory) -> None:
         while not flag.is_raised:
             pass
     assert "trainerd-ticker" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_the_thread_looks_at_once_and_for_what_is_due_sooner(
+    rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainerd.loop.ticker.POLL_SECS", 3600.0)
+    rundir.save.touch()
+    flag = Flag()
+    ticker = Ticker(flag, rundir)
+    with ticker.running():
+        wait_for(lambda: flag.is_raised, "the first look")
+        assert flag.take() == {Request.SAVE}
+        ticker.set_due(time.monotonic() + 0.02)
+        wait_for(lambda: flag.wants(Request.TICK), "what is due in 0.02 s")
 
 
 def test_a_save_file_is_consumed_with_its_ids(odd_rundir: RunDirectory) -> None:

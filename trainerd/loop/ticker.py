@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
 import time
 from collections.abc import Callable
 
@@ -30,14 +31,18 @@ class Ticker:
         self._rundir = rundir
         self._timer = timer
         self._due = math.inf
+        self._wake = threading.Event()
+        self._wake.set()  # the first poll comes at once
 
     def running(self) -> contextlib.AbstractContextManager[None]:
-        """Look again and again while the block runs."""
-        return called_every(POLL_SECS, self.poll, name="ticker")
+        """Poll on a thread of its own while the block runs."""
+        return called_every(POLL_SECS, self.poll, name="ticker", wake=self._wake)
 
     def set_due(self, when: float) -> None:
         """Raise the flag at this time, once. The loop calls it at each boundary."""
-        self._due = when
+        sooner, self._due = when < self._due, when
+        if sooner and when - self._timer() < POLL_SECS:
+            self._wake.set()
 
     def poll(self) -> float:
         """Look once.

@@ -84,13 +84,27 @@ class Background:
 
 
 @contextlib.contextmanager
-def called_every(seconds: float, function: Callable[[], float | None], *, name: str) -> Iterator[None]:
-    """Call `function` every so many seconds, on a thread of its own, while the block runs; sooner if it says so."""
-    stop = threading.Event()
+def called_every(
+    seconds: float, function: Callable[[], float | None], *, name: str, wake: threading.Event | None = None
+) -> Iterator[None]:
+    """Call a function again and again, on a thread of its own, while the block runs.
+
+    Args:
+      seconds: between two calls.
+      function: may return a shorter time until the next call. Its errors are logged.
+      name: of the thread.
+      wake: when it is set, the next call comes at once.
+    """
+    wake = wake or threading.Event()
+    is_over = False
 
     def run() -> None:
         wait = seconds
-        while not stop.wait(wait):
+        while True:
+            wake.wait(wait)
+            wake.clear()
+            if is_over:
+                return
             wait = seconds
             try:
                 wait = function() or seconds
@@ -102,5 +116,6 @@ def called_every(seconds: float, function: Callable[[], float | None], *, name: 
     try:
         yield
     finally:
-        stop.set()
+        is_over = True
+        wake.set()
         thread.join()
