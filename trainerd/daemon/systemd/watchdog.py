@@ -56,6 +56,7 @@ class Watchdog:
         self._notifier = notifier
         self._interval = interval
         self._phase, self._step = Phase.STARTING, 0
+        self._saved: object = None  # how far the save under way had come at the last beat
         self._still = Still(since=now)
         self._alive_at = now
         self._hung, self._is_hung = hung, False
@@ -71,12 +72,12 @@ class Watchdog:
         self._still_for(now)
 
     def _still_for(self, now: float) -> float:
-        """Return for how many seconds there was no progress."""
-        saved = self._save_progress() if self._phase in _SAVING else None
-        return self._still.secs((self._phase, self._step, saved), now)
+        """Return for how many seconds there was no progress, as far as the last beat has seen."""
+        return self._still.secs((self._phase, self._step, self._saved), now)
 
     def beat(self, now: float) -> None:
         """Send what is due."""
+        self._saved = self._save_progress() if self._phase in _SAVING else None
         still = self._still_for(now)
         if self._interval and now - self._alive_at >= self._interval / 4 and self._is_alive(still):
             self._alive_at, self._is_hung = now, False
