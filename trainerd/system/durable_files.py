@@ -33,6 +33,7 @@ _CHUNK = 1 << 20
 NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP)  # of this file system, or to it
 _NO_FSYNC = (errno.EINVAL, errno.ENOTSUP)  # of a directory, on some file systems of a network
 _OF_DEVICE = (errno.EIO, errno.EREMOTEIO, errno.ENODEV, errno.ETIMEDOUT, errno.ENODATA, errno.EUCLEAN, errno.EBADMSG)
+_NOT_OURS = (errno.ELOOP, errno.ENXIO, errno.EMLINK, errno.EOVERFLOW)
 _PERMISSION = (
     "Give this user permission there, or choose another `logdir`; for the run of a unit, which has a user of its own, "
     "use sudo."
@@ -94,7 +95,7 @@ def _advice(error: OSError) -> str:
         errno.EISDIR: "A folder stands where a file is needed; move it or choose another `logdir`.",
         errno.EEXIST: "A file stands where a directory is needed; move it or choose another `logdir`.",
         **dict.fromkeys(_OF_DEVICE, "The device reports an error; see `dmesg`."),
-        **dict.fromkeys((errno.ELOOP, errno.ENXIO, errno.EMLINK), "trainerd did not write it: move it away."),
+        **dict.fromkeys(_NOT_OURS, "trainerd did not write it; move it away."),
     }.get(error.errno or 0, "")
 
 
@@ -104,7 +105,7 @@ def is_damage(error: OSError) -> bool:
     A missing permission, or a lack of descriptors, says nothing of the file's content.
     """
     gone = (errno.ENOENT, errno.ENOTDIR, errno.EIO, errno.ENODATA)
-    return error.errno in (*gone, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EFBIG)
+    return error.errno in (*gone, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EOVERFLOW)
 
 
 def fsync_file(path: Path) -> None:

@@ -31,8 +31,8 @@ def read_regular(path: Path, limit: int = MIB, *, start: int = 0) -> bytes:
       start: the first byte that is read.
 
     Raises:
-      OSError: it cannot be read; ELOOP for a link, EISDIR for a folder, ENXIO for anything else that is no file, EFBIG
-        for a file that is too large, EPERM for a file that another user has planted.
+      OSError: it cannot be read; ELOOP for a link, EISDIR for a folder, ENXIO for anything else that is no file,
+        EOVERFLOW for a file that is too large, EPERM for a file that another user has planted.
     """
     descriptor = _opened(path, os.O_RDONLY)  # a listing reads thousands: a file object would take half as long again
     try:
@@ -114,4 +114,4 @@ def _kind(found: os.stat_result) -> str:
 def _require_small(count: int, limit: int, path: Path) -> None:
     if count > limit:
         most = f"it has {size_text(count)}, and at most {size_text(limit)} are read"
-        raise OSError(errno.EFBIG, f"{most}: trainerd did not write it, move it away", str(path))
+        raise OSError(errno.EOVERFLOW, most, str(path))
