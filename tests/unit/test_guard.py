@@ -281,10 +281,10 @@ def test_a_loop_that_was_asked_to_end_is_abandoned_once_it_stands_still(rundir: 
 
 
 def test_states_are_held_as_often_as_their_cost_allows(rundir: RunDirectory) -> None:
-    """A tenth of a second for each, and a hundredth of a second between two evaluations: one in a thousand."""
+    """A tenth of a second for each, and a twentieth of a second between two evaluations: one in two hundred."""
     one = Guarded(
         rundir,
-        {"max_steps": 3000, "evaluate": {"evaluate_steps": 1}, "checkpoint": {"save_model_secs": 0, "minima": False}},
+        {"max_steps": 600, "evaluate": {"evaluate_steps": 1}, "checkpoint": {"save_model_secs": 0, "minima": False}},
     )
     held, real = list[int](), one.session.snapshot
 
@@ -296,7 +296,7 @@ def test_states_are_held_as_often_as_their_cost_allows(rundir: RunDirectory) -> 
     one.session.snapshot = snapshot  # type: ignore[assignment]
 
     def evaluate(step: int) -> None:
-        one.timer.now += 0.01
+        one.timer.now += 0.05
 
     one.meanwhile = evaluate
     one.train()

@@ -142,11 +142,11 @@ def test_the_command(cli: Cli, rundir: RunDirectory) -> None:
 
 
 @pytest.mark.no_cover  # which takes as long again
-def test_ten_thousand_are_read_in_seconds(rundir: RunDirectory) -> None:
-    """One second is what docs/benchmarks.md measures; a busy machine takes longer."""
-    content = add(rundir, 10_000, {f"config.key{n}": "value" for n in range(30)}, loss=1.0)
-    for step in range(1, 10_000):
+def test_two_thousand_are_read_in_a_second(rundir: RunDirectory) -> None:
+    """A fifth of that is what docs/benchmarks.md measures; a busy machine takes longer."""
+    content = add(rundir, 2_000, {f"config.key{n}": "value" for n in range(30)}, loss=1.0)
+    for step in range(1, 2_000):
         rundir.manifest(step).write_bytes(replace(content, step=step).to_bytes())
     begun = time.process_time()
-    assert len(table(timeline(rundir), 100).splitlines()) == 10_001
-    assert time.process_time() - begun < 5
+    assert len(table(timeline(rundir), 100).splitlines()) == 2_001
+    assert time.process_time() - begun < 1

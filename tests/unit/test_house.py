@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -109,6 +109,12 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+@functools.cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """All nodes of a file: each rule looks through them."""
+    return list(ast.walk(tree_of(path)))
+
+
 def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -131,15 +137,15 @@ def room(path: Path) -> str:
 @functools.cache
 def imports(path: Path, *, everywhere: bool) -> list[str]:
     """The modules that a file imports; those inside functions, and for types alone, only if `everywhere`."""
-    tree, found = tree_of(path), list[str]()
+    found = list[str]()
     skipped: set[ast.AST] = set()
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         hidden = isinstance(node, ast.FunctionDef) or (
             isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
         )
         if hidden and not everywhere:
             skipped.update(ast.walk(node))
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         if node in skipped:
             continue
         if isinstance(node, ast.Import):
@@ -190,7 +196,7 @@ def test_nothing_in_a_run_directory_is_changed_by_its_path() -> None:
     """`safe_paths` does it: see there what a job could do in between."""
     found = []
     for path in [path for path in MODULES if room(path) in ("rundir", "checkpoints", "history")]:
-        for node in [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call)]:
+        for node in [node for node in nodes_of(path) if isinstance(node, ast.Call)]:
             *owner, word = ast.unparse(node.func).split(".")
             changes = word in (CHANGES_OF_OS if owner in (["os"], ["shutil"]) else ()) or word in CHANGES
             if changes and owner != ["safe_paths"] and (name(path), word) not in BY_PATH:
@@ -213,14 +219,14 @@ def changing_values(path: Path) -> Iterator[str]:
         made = ast.unparse(value.func).split("[")[0] if isinstance(value, ast.Call) else ""
         if isinstance(value, ast.List | ast.Dict | ast.Set) or made in own or made.split(".")[-1] in CONTAINERS:
             yield from [word for word in [ast.unparse(target)] if word.islower() and word != "__all__"]
-    yield from (f"global {', '.join(node.names)}" for node in ast.walk(tree) if isinstance(node, ast.Global))
+    yield from (f"global {', '.join(node.names)}" for node in nodes_of(path) if isinstance(node, ast.Global))
 
 
 def test_what_changes_and_belongs_to_the_process_is_in_one_table() -> None:
     assert [f"{name(path)}: {found}" for path in MODULES for found in changing_values(path)] == []
     kept = dict[str, str]()
     for path in MODULES:
-        for node in [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call)]:
+        for node in [node for node in nodes_of(path) if isinstance(node, ast.Call)]:
             if ast.unparse(node.func) == "process_wide":
                 kept[ast.literal_eval(node.args[0])] = name(path)
     assert kept == {word: text.partition(":")[0] for word, text in process_wide.WHAT.items()}
@@ -243,7 +249,7 @@ def test_files_are_short() -> None:
 
 def test_functions_are_short_and_long_classes_say_why() -> None:
     found = []
-    for node in [node for path in MODULES for node in ast.walk(tree_of(path))]:
+    for node in [node for path in MODULES for node in nodes_of(path)]:
         if isinstance(node, ast.FunctionDef):
             first = node.body[ast.get_docstring(node) is not None :] or node.body
             if (lines := (node.end_lineno or 0) - first[0].lineno + 1) > MOST_LINES_OF_A_FUNCTION:
@@ -281,7 +287,7 @@ def test_a_docstring_starts_with_what_is_done() -> None:
     """A function's starts with a verb; a class, a module or a property may be named by a noun."""
     found = []
     for path in MODULES:
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
                 continue
             is_property = any("property" in ast.unparse(each) for each in getattr(node, "decorator_list", ()))
@@ -310,9 +316,9 @@ NOT_OURS |= {"as_written", "each", "late", "timer", "variable", "session"}
 NOT_OURS |= {"self._server", "self._optimizers[name]", "self._taken", "_thread", "ManagedSession"}
 
 
-def own_attributes(tree: ast.AST) -> set[str]:
+def own_attributes(path: Path) -> set[str]:
     """The attributes that the classes of a file have."""
-    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    classes = [node for node in nodes_of(path) if isinstance(node, ast.ClassDef)]
     inside = [node for each in classes for node in ast.walk(each)]
     fields = {
         node.target.id for node in inside if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
@@ -324,10 +330,10 @@ def own_attributes(tree: ast.AST) -> set[str]:
     }
 
 
-def set_from_outside(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def set_from_outside(path: Path) -> Iterator[tuple[int, str]]:
     """The attributes of objects of other files that a file sets. What an error says is completed on its way up."""
-    own = own_attributes(tree)
-    for node in ast.walk(tree):
+    own = own_attributes(path)
+    for node in nodes_of(path):
         if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Store) or node.attr in own:
             continue
         owner = ast.unparse(node.value)
@@ -337,7 +343,7 @@ def set_from_outside(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def test_nobody_sets_an_attribute_of_an_object_of_another_file() -> None:
     files = [path for path in MODULES if room(path) != WITH_RECORDS]
-    assert [(name(path), *found) for path in files for found in set_from_outside(tree_of(path))] == []
+    assert [(name(path), *found) for path in files for found in set_from_outside(path)] == []
 
 
 # ---------------------------------------------------------------------- tests
@@ -359,9 +365,9 @@ def name_of_test(path: Path) -> str:
     return str(path.relative_to(ROOT.parent / "tests"))
 
 
-def private_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def private_names(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """The private names of others: attributes, what is imported, and what is patched by its name."""
-    for node in ast.walk(tree):
+    for node in nodes:
         names = list[str]()
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls"):
             names = [node.attr]
@@ -375,9 +381,9 @@ def private_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield getattr(node, "lineno", 0), each
 
 
-def fixed_sleeps(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def fixed_sleeps(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """The calls that sleep for a number of seconds which is written there."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.Call) or ast.unparse(node.func) not in ("time.sleep", "sleep"):
             continue
         if all(isinstance(each, ast.Constant) for each in node.args):
@@ -397,14 +403,14 @@ def fixed_sleeps(tree: ast.AST) -> Iterator[tuple[int, str]]:
     ],
 )
 def test_the_rules_of_tests_find_what_breaks_them(
-    find: Callable[[ast.AST], Iterator[tuple[int, str]]], code: str, found: str | None
+    find: Callable[[Iterable[ast.AST]], Iterator[tuple[int, str]]], code: str, found: str | None
 ) -> None:
-    assert [each for _, each in find(ast.parse(code))] == ([found] if found else [])
+    assert [each for _, each in find(ast.walk(ast.parse(code)))] == ([found] if found else [])
 
 
 @pytest.mark.parametrize(("find", "allowed"), [(private_names, WITH_PRIVATE_NAMES), (fixed_sleeps, WITH_SLEEP)])
 def test_tests_read_no_private_names_and_do_not_sleep(
-    find: Callable[[ast.AST], Iterator[tuple[int, str]]], allowed: set[str]
+    find: Callable[[Iterable[ast.AST]], Iterator[tuple[int, str]]], allowed: set[str]
 ) -> None:
     """They assert what is seen from outside, and wait for what happens: see tests/README.md."""
     assert not allowed - {name_of_test(path) for path in TESTS}, "a file is gone"
@@ -412,7 +418,7 @@ def test_tests_read_no_private_names_and_do_not_sleep(
         f"{name_of_test(path)}:{line}: {each}"
         for path in TESTS
         if name_of_test(path) not in allowed
-        for line, each in find(tree_of(path))
+        for line, each in find(nodes_of(path))
     ] == []
 
 

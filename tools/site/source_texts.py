@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -64,12 +65,20 @@ class _Names:
     """What names of a module or a function stand for."""
 
     def __init__(self, node: ast.AST, around: _Names | None = None) -> None:
+        self._node = node
         self._around = around
-        self._values: dict[str, list[ast.expr]] = {}
-        self._functions = {n.name: n for n in ast.walk(node) if isinstance(n, ast.FunctionDef)}
-        for each in _own(node):
+
+    @functools.cached_property
+    def _values(self) -> dict[str, list[ast.expr]]:
+        values: dict[str, list[ast.expr]] = {}
+        for each in _own(self._node):
             if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
-                self._values.setdefault(each.targets[0].id, []).append(each.value)
+                values.setdefault(each.targets[0].id, []).append(each.value)
+        return values
+
+    @functools.cached_property
+    def _functions(self) -> dict[str, ast.FunctionDef]:
+        return {each.name: each for each in ast.walk(self._node) if isinstance(each, ast.FunctionDef)}
 
     def texts(self, node: ast.expr, depth: int = _DEPTH) -> list[str]:
         """Every text that an expression may give, as far as the source says."""
