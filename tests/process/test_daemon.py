@@ -120,6 +120,7 @@ def test_a_run_that_was_removed_and_another_never_train_in_one_place(project: Pa
     wait_for(lambda: read_holder(rundir) is None, "the end of the run")
 
 
+@pytest.mark.long
 def test_a_start_returns_though_the_job_has_processes_of_its_own(project: Path, rundir: RunDirectory) -> None:
     """And they end with it, and what it wants done when its process ends is."""
     write_config(project, entry="jobs:workers")
@@ -134,7 +135,8 @@ def test_a_start_returns_though_the_job_has_processes_of_its_own(project: Path, 
     assert [path.name for path in project.glob("farewell-*")] == [f"farewell-{holder.pid}"]
 
 
-@pytest.mark.parametrize("closed", every(2, ["<&- >&- 2>&-", "2>&-"]))
+@pytest.mark.long
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", "2>&-"])
 def test_a_start_needs_none_of_the_standard_streams(project: Path, rundir: RunDirectory, closed: str) -> None:
     write_config(project)
     trainerd_command = f"{sys.executable} -m trainerd"
@@ -194,7 +196,7 @@ def test_logs_are_followed(project: Path, rundir: RunDirectory) -> None:
     trainerd(project, "pause", "--wait")
 
 
-@pytest.mark.parametrize("library", every(2, ["numpy", "", "libtensorflow_framework", "h5py"]))
+@pytest.mark.parametrize("library", every(4, ["libtensorflow_framework", "numpy", "", "h5py"]))
 def test_sigterm_during_the_import_of_tensorflow(project: Path, rundir: RunDirectory, library: str) -> None:
     """The signal comes as soon as the process has loaded a library: a different point of the import for each."""
     write_config(project)

@@ -103,7 +103,7 @@ def test_a_job_of_the_documentation_can_be_trained(fork: Fork, tmp_path: Path, f
 
 
 @pytest.mark.parametrize(
-    ("file", "files"), every(2, [p[1:] for p in PROGRAMS]), ids=["-".join(p[:2]) for p in PROGRAMS]
+    ("file", "files"), every(4, [p[1:] for p in PROGRAMS]), ids=["-".join(p[:2]) for p in PROGRAMS]
 )
 def test_a_program_of_the_documentation_runs_and_resumes(
     fork: Fork, tmp_path: Path, file: str, files: dict[str, str]

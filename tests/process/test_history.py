@@ -68,6 +68,7 @@ def test_a_program_is_paused_and_its_next_start_goes_back(start: Start, project:
     assert f"restored step {back}" in again.text and saved(run.rundir)[:2] == [back + 5, back]
 
 
+@pytest.mark.long
 def test_a_fork_equals_its_parent_at_every_common_step(start: Start, project: Path) -> None:
     more = "max_steps = 40\n[checkpoint]\nsave_model_steps = 10\nkeep_last = 99\n"
     write_config(project, entry="jobs:exact", more=more)

@@ -37,7 +37,7 @@ def metrics_at_the_end(rundir: RunDirectory) -> dict[str, float]:
     [
         ("evaluated", EVERY),
         pytest.param("summarized", SUMMARIES, marks=pytest.mark.long),
-        ("keras_evaluated", "max_steps = 40\n"),
+        pytest.param("keras_evaluated", "max_steps = 40\n", marks=pytest.mark.long),
         pytest.param("graph_evaluated", EVERY, marks=pytest.mark.long),
     ],
 )
@@ -94,6 +94,7 @@ def test_a_start_that_evaluates_first_can_be_paused_too(start: Start, project: P
     assert begun.end() == 0 and "paused on request; the evaluation of step 20 was abandoned" in begun.text
 
 
+@pytest.mark.long
 def test_a_step_whose_workers_are_gone_is_abandoned(start: Start, project: Path) -> None:
     """A Ctrl-C ends every process of a terminal's group, and what waits for a queue of theirs waits for ever."""
     write_config(project, entry="jobs:fed_by_workers", more="[watchdog]\npause_secs = 2\n")

@@ -11,7 +11,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.cases import every
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import first_steps, saved
 from tests.waiting import wait_for
@@ -198,7 +197,8 @@ def test_a_job_with_processes_of_its_own_is_paused_like_any_other(start: Start, 
 IMPATIENT = "import trainerd.system.exit as ending; from trainerd.cli import main; ending.PATIENCE_SECS = 2; main()"
 
 
-@pytest.mark.parametrize("command", every(2, ["run", "start"]))
+@pytest.mark.long
+@pytest.mark.parametrize("command", ["run", "start"])
 def test_what_a_job_leaves_running_does_not_keep_the_process_from_ending(project: Path, command: str) -> None:
     write_config(project, entry="jobs:lingering")
     words = [sys.executable, "-c", IMPATIENT, command, "--max-steps", "100"]
@@ -294,7 +294,7 @@ def program(supervisor):
 @pytest.mark.parametrize(
     ("entry", "commands"),
     [
-        ("function", [["run", "--max-steps", "3"], ["evaluate"]]),
+        pytest.param("function", [["run", "--max-steps", "3"], ["evaluate"]], marks=pytest.mark.long),
         ("keras", [["check"]]),
         ("graph", [["run", "--max-steps", "3"]]),
         pytest.param("program", [["run"]], marks=pytest.mark.long),

@@ -124,6 +124,7 @@ def _children(watcher: Watcher) -> list[list[str]]:
         return []
 
 
+@pytest.mark.long
 def test_each_event_is_reported_once_in_order_though_watcher_and_endpoint_fail(
     watch: Watch, endpoint: Endpoint, tmp_path: Path, state_home: Path
 ) -> None:

@@ -52,7 +52,7 @@ class Walk:
 
 
 @pytest.mark.parametrize("stage", ["begun", "training", "between"])
-def test_a_run_that_is_left_gives_its_run_directory_and_the_signals_back(tmp_path: Path, stage: str) -> None:
+def test_a_run_that_is_left_gives_its_run_directory_back(tmp_path: Path, stage: str) -> None:
     walk = Walk(tmp_path)
     for _ in range(2):
         walk.to(stage)

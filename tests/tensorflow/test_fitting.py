@@ -79,7 +79,7 @@ def test_what_another_callback_puts_into_the_logs_keeps_no_save_from_being_made(
     assert saved(tmp_path)[0] == (2, "pause")
 
 
-@pytest.mark.parametrize("stops", every(4, [[6, 6, 1], [], [29], [3, 3]]))
+@pytest.mark.parametrize("stops", every(4, [[29], [6, 6, 1], [], [3, 3]]))
 def test_epochs_whose_length_nobody_knows_are_whole(tmp_path: Path, stops: list[int]) -> None:
     class Steps(keras.callbacks.Callback):  # type: ignore[misc]
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -141,7 +141,8 @@ def test_arrays_and_several_steps_an_execution(tmp_path: Path) -> None:
     assert saved(tmp_path)[0][0] == 40 + 30
 
 
-@pytest.mark.parametrize("stop", every(2, [1, 2]))
+@LONG
+@pytest.mark.parametrize("stop", [1, 2])
 def test_an_epochs_last_execution_may_have_fewer_steps(tmp_path: Path, stop: int) -> None:
     def program(folder: Path, *before: Any) -> keras.Model:
         keras.utils.set_random_seed(7)
@@ -299,6 +300,7 @@ def test_a_fit_that_trains_nothing_says_so(tmp_path: Path, caplog: pytest.LogCap
     ]
 
 
+@LONG
 def test_metrics_of_an_epoch_that_restarts_do_too(tmp_path: Path) -> None:
     def losses(folder: Path, epochs: int) -> Any:
         model = a_model()

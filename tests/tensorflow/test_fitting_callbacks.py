@@ -167,6 +167,7 @@ class Resets(keras.callbacks.Callback):  # type: ignore[misc]
             variable.assign(variable * 0.9)
 
 
+@pytest.mark.long
 def test_what_a_callback_resets_is_put_back_in_an_epoch_that_resumes(tmp_path: Path) -> None:
     x = np.random.default_rng(3).normal(size=(24, 5, 2)).astype(np.float32)
     dataset = tf.data.Dataset.from_tensor_slices((x, x[:, 0, :1])).batch(4)

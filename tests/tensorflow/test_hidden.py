@@ -175,7 +175,7 @@ def in_a_job(logdir: Path, steps: int) -> list[float]:
     return [round(loss, 6) for loss in losses]
 
 
-@pytest.mark.parametrize("train", every(2, [in_a_session, in_a_job, in_fit]))
+@pytest.mark.parametrize("train", every(3, [in_a_job, in_a_session, in_fit]))
 def test_what_is_in_a_list_of_a_model_resumes(tmp_path: Path, train: Callable[[Path, int], list[float]]) -> None:
     """Keras has lists and dicts of its own there, into which `tf.train.Checkpoint` does not look."""
     whole = train(tmp_path / "whole", 6)
@@ -301,6 +301,7 @@ def test_what_is_in_a_list_resumes_in_a_fit_whose_data_restarts(
     assert not [each for each in caplog.records if getattr(each, "event", "") == "hidden"]
 
 
+@pytest.mark.long
 def test_metrics_of_a_compiled_model_within_a_model_may_be_others(tmp_path: Path) -> None:
     class Distiller(keras.Model):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -394,7 +395,7 @@ def several() -> Any:
     return keras.optimizers.MultiOptimizer(lambda variable: bias if len(variable.shape) == 1 else other)
 
 
-@pytest.mark.parametrize("kind", every(2, ["job", "state", "supervisor", "fit"]))
+@pytest.mark.parametrize("kind", every(4, ["job", "state", "supervisor", "fit"]))
 def test_the_slots_of_an_optimizer_of_several_are_saved(tmp_path: Path, kind: str) -> None:
     data = tf.data.Dataset.from_tensors((X, X[:, :1])).repeat(6)
 
