@@ -4,7 +4,7 @@ BIN := .venv/bin
 # One process more than there are cores: many a test waits for another process.
 JOBS := $(shell expr $$(nproc) + 1)
 PYTEST := $(BIN)/python -m pytest
-# Beside the unit tests, all of which `make coverage` runs.
+# All but tests/unit, which `make coverage` runs whole.
 FOLDERS := tests/process tests/tensorflow tests/old_runs
 
 .PHONY: help run test test-long test-all coverage torture lint types docs cluster-test systemd-test dist dist-test bench bench-short clean

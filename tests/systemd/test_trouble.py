@@ -163,7 +163,7 @@ def test_a_stop_waits_for_no_evaluation(service: NewService) -> None:
 
 
 def test_a_job_that_fails_at_one_step_shows_its_cause_and_is_given_up(service: NewService) -> None:
-    """At the tenth failure there. tests/process has all ten; here the ones in between are made up."""
+    """The tenth failure at one step is the last. tests/process makes all ten; here eight are written into the file."""
     one = service("jobs:fails", RestartSec="1h")
     one.systemctl("start", "--no-block")
     wait_for("its first failure", lambda: one.show("SubState") == "auto-restart")

@@ -288,7 +288,7 @@ def test_the_user_that_trains() -> None:
     root = permissions.trains_as(None, {"DynamicUser": "no", "User": "root"})
     assert root is not None and root.uid == 0
     known = Facts(Config(entry="a:b", logdir="r"), RunDirectory(Path("/r")), properties={"User": "no-such"})
-    assert "there is no user no-such" in only(permissions.check(known), FindingKind.PROBLEM).said
+    assert "no-such, does not exist" in only(permissions.check(known), FindingKind.PROBLEM).said
 
 
 # ---------------------------------------------------------------------- clock

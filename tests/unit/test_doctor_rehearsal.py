@@ -121,7 +121,7 @@ def only(findings: Iterable[Finding]) -> Finding:
 
 
 def test_what_cannot_be_rehearsed_is_reported(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "no checkpoint yet" in only(rehearse(replace(facts, newest=None), HERE)).said
+    assert "none yet" in only(rehearse(replace(facts, newest=None), HERE)).said
     cluster = replace(facts.config, cluster=ClusterConfig(workers=("a:1", "b:2")))
     assert "several workers" in only(rehearse(replace(facts, config=cluster), HERE)).said
     monkeypatch.setattr(rehearsal, "free_bytes", lambda path: 1)

@@ -205,7 +205,7 @@ def test_a_run_directory_that_is_missing_is_not_roots(rundir: RunDirectory) -> N
 
 def test_doctor_compares_another_python_before_the_first_start(cli: Cli) -> None:
     code, text = cli("doctor", "--logdir", "missing", "--python", sys.executable)
-    assert code == 0 and "there is no checkpoint yet to resume from" in text
+    assert code == 0 and "this run has none yet" in text
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")

@@ -590,6 +590,7 @@ def test_the_command_waits_for_no_request_but_its_own(
         held.name_holder(os.getpid())
         code, printed = cli("rollback", "10", "--logdir", "run")
     assert code == 0 and says in printed and rundir.rollback.exists()
+    assert next(alive, False) == (left == "other"), "it waits for the end of the training if its own request is left"
 
 
 # ---------------------------------------------------------------------- what a second reading found

@@ -249,7 +249,7 @@ def of_one_run(command: Command) -> Command:
 
 
 def of_one_argument(command: Command) -> Command:
-    """Give a command the same, if a person may also name the run by an argument."""
+    """Give a command these options, and an argument that may name the run instead."""
     return of_one_run(click.argument("run", type=RUN, required=False)(command))
 
 

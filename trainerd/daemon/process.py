@@ -48,7 +48,7 @@ from trainerd.system.exit import end_now
 from trainerd.system.fork import ends_with_parent, undone_in_children
 from trainerd.system.threads import called_every
 
-if TYPE_CHECKING:  # its room may import TensorFlow
+if TYPE_CHECKING:
     from trainerd.workers.training.member import ClusterProcess
 
 log = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ class TrainerProcess:
         )
         self._save_progress: Callable[[], object] = self._host.progress
         if self._config.is_of_several:
-            from trainerd.workers.training.member import ClusterProcess  # its room may import TensorFlow
+            from trainerd.workers.training.member import ClusterProcess  # which may import TensorFlow
 
             self._member = ClusterProcess(
                 self._config, self._rundir, flag=self._flag, reporter=self._reporter, give_up=self._give_up
@@ -248,7 +248,7 @@ class TrainerProcess:
             return self._paused_early()
         if isinstance(session, Program):
             return self._run_program(session)
-        from trainerd.run.driven import train  # its room may import TensorFlow
+        from trainerd.run.driven import train  # which may import TensorFlow
 
         config = replace(self._config, accept_changes=self._accepts_changes)
         return train(config, self._around(session), self._rundir, self._host, self._reporter)

@@ -21,7 +21,7 @@ class Finding:
 
     Attributes:
       kind: how bad it is.
-      subject: what was checked, such as "disk space"; `examine` sets it.
+      subject: what was checked, such as "disk space".
       said: what was seen, in a line.
       cure: what to do about it; empty if nothing is to be done.
     """

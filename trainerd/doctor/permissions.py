@@ -63,8 +63,8 @@ def check(facts: Facts) -> Iterator[Finding]:
     try:
         user = trains_as(facts.pid, facts.properties)
     except KeyError:
-        said = f"there is no user {facts.properties['User']}, as whom the unit trains"
-        yield problem(said, "make it with `useradd --system`.")
+        name = facts.properties["User"]
+        yield problem(f"the user of the unit, {name}, does not exist", f"create it: `useradd --system {name}`.")
         return
     if user is None:
         yield well("the unit has a user of its own, which is made and given the run directory at each start")

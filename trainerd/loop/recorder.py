@@ -37,7 +37,6 @@ class Recorder:
       events: what TensorBoard reads.
       section: makes a context for something that may take long, from its name: a pause does not wait for its end.
       timer: seconds on a clock that is never set, for the rate.
-      clock: seconds since 1970 (UTC), for TensorBoard's axis of time.
 
     Attributes:
       took: seconds that evaluations and summaries have taken of the loop.

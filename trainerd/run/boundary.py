@@ -90,7 +90,7 @@ class Boundary:
         self._timer = timer
         self.in_step = InStep()
         self._server: int | None = None  # the thread that serves the flag just now
-        self._raised = Still()  # the flag, between two boundaries
+        self._raised = Still()  # whether the flag is raised; it stands still if no boundary comes
         self._visits: deque[_Visit] = deque()
         self._deciding = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""All that belongs to the process, and to no object: what signal handlers, forks and the interpreter's end reach.
+"""The state of the whole process, which belongs to no object: signal handlers, forks and exit handlers use it.
 
 The table names each value. Its module makes it with `process_wide` and is the only one that changes it.
 """

@@ -25,8 +25,8 @@ _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
 def staged(folder: Path) -> Iterator[Path]:
     """Make a new folder of this name inside a hidden one beside it, in which the whole is put together.
 
-    The hidden folder is removed at the end of the block. The process holds a lock on it: the next block in the same
-    parent folder removes what no process holds any more. Where a file system has no locks, it is left.
+    The hidden folder is removed at the end of the block. The process locks it: if a kill leaves it, the next block
+    in the same parent folder removes it, since nobody holds its lock. A file system without locks keeps it.
 
     Args:
       folder: the name of what is made, in the folder where it is to be.

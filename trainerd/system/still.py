@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Still:
-    """The last value, and since when it is that: seconds on a clock that is never set."""
+    """A value, and when it last changed: seconds on a clock that is never set."""
 
     value: object = None
     since: float = 0.0

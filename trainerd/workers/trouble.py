@@ -58,7 +58,7 @@ class Trouble:
             raise self._error
 
     def next_of(self, waiting: queue.SimpleQueue[T], leaves: Callable[[], bool]) -> T | None:
-        """Wait for the next thing in a queue; None if this worker leaves instead.
+        """Return the next item of a queue; None as soon as `leaves` returns True.
 
         Raises:
           PeerLostError, PeerFailedError: see `check`.

@@ -1,4 +1,4 @@
-"""The kinds of ops in a graph, and those that the inputs of a TensorFlow 1 graph are made of."""
+"""The ops of a graph: their kinds, which of them are random or call Python, and what an op depends on."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def calls_python(graph: Any) -> bool:
 
 
 def ancestors(fetches: Iterable[Any], without: Collection[Any] = ()) -> set[Any]:
-    """Return every operation that is run for these tensors and operations, and for none of those left out."""
+    """Return these operations and all that they depend on. The walk stops at those in `without`."""
     seen: set[Any] = set()
     waiting = [fetch if isinstance(fetch, tf.Operation) else fetch.op for fetch in fetches]
     while waiting:

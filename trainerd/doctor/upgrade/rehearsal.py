@@ -41,7 +41,7 @@ def rehearse(facts: Facts, other: Python) -> Iterator[Finding]:
     """
     newest = facts.newest
     if newest is None:
-        yield warning("there is no checkpoint yet to resume from", "train until the first one.")
+        yield warning("a rehearsal resumes from a checkpoint, and this run has none yet", "train until the first one.")
         return
     if (short := _memory_short(facts, psutil.virtual_memory().available)) is not None:
         yield warning(short, "pause the run before, or type this on a machine with more memory.")

@@ -21,7 +21,6 @@ class StateCheck:
 
     Args:
       refuse: whether such a change is an error: the run is to repeat exactly.
-      timer: seconds on a clock that is never set.
     """
 
     def __init__(self, *, refuse: bool) -> None:

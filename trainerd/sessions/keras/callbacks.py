@@ -37,7 +37,7 @@ class Callbacks:
       model: the model.
       epochs, steps: the params that they get; None if unknown.
       calls: whether this object calls them. If not, only their memory is saved.
-      elsewhere: callbacks that another worker calls, and this one does not.
+      elsewhere: callbacks that this process does not call, since they write files.
 
     Attributes:
       wants_batches: whether one of them must be called around every batch.
@@ -220,9 +220,6 @@ def raised_in(error: BaseException) -> str:
 
     It is "" if none did. Keras calls all callbacks in a loop, and the error does not name the one. An error of
     `evaluate` lacks the frame of that loop.
-
-    Keras calls all callbacks in a loop, and the error does not name the one. An error of `evaluate` lacks the frame of
-    that loop.
     """
     for frame, _ in traceback.walk_tb(error.__traceback__):
         callback = frame.f_locals.get("self")

@@ -64,7 +64,7 @@ def is_loopback(host: str) -> bool:
 
 
 def ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return the IP address that a text is; None if it is none."""
+    """Return the IP address that a text stands for; None if it is not an IP address."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:

@@ -33,12 +33,10 @@ class ChiefSession:
 
     Methods that are not here run on the chief alone: evaluations, summaries, event files.
 
-    What is not here is done by the chief alone: evaluations, summaries, event files.
-
     Args:
       session: the chief's own: a ReplicatedSession; a ReplicatedKerasSession if it has epochs.
       chief: the others.
-      replicas: see there.
+      replicas: the engine of the workers.
       where: maps a checkpoint's prefix to what the others need to read it.
       running: a context for steps, which detects that they hang.
       leaves: whether to leave instead of waiting until the others have built the job.
@@ -246,7 +244,7 @@ class WorkerCommands:
       session: this worker's.
       worker: its connection to the chief.
       rank: its rank.
-      replicas: see there.
+      replicas: the engine of the workers.
       found: maps what the chief says of a checkpoint to its prefix here.
       running: a context for steps, which detects that they hang.
       progressed: called with the step and the steps per second after each run.

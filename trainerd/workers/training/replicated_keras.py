@@ -63,7 +63,7 @@ class ReplicatedKerasSession(ReplicatedSession, KerasJobSession):
         return found
 
     def _step_of(self, model: Any) -> Any:
-        """Return the model's own step: those of several workers must not have functions in functions."""
+        """Return the model's own step, not converted: a step of several workers must not hold functions."""
         return tf.autograph.experimental.do_not_convert(super()._step_of(model).python_function)
 
     def _require_endless(self) -> None:

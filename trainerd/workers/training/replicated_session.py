@@ -26,7 +26,7 @@ _KEY = OF_WORKER + "{rank}/own_state"
 
 
 class OwnState(msgspec.Struct, frozen=True):
-    """The own state of a worker. The chief's is in the place where that of a single worker would be.
+    """The own state of a worker. The chief's is stored where a single worker stores it.
 
     Attributes:
       position: in its input; empty if that of the chief is that of all.

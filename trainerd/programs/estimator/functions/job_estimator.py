@@ -1,4 +1,4 @@
-"""A `trainerd.Job` as an estimator, its training, and its state as it is in a checkpoint for a while."""
+"""An estimator of a `trainerd.Job`: its training, and a checkpoint that is loaded into its state for a while."""
 
 from __future__ import annotations
 
