@@ -55,7 +55,7 @@ def test_the_other_kind_takes_settings(tmp_path: Path) -> None:
         ({"output_dir": "o", "run_config": RunConfig(model_dir="m")}, ValueError, "Cannot provide both"),
         ({"run_config": RunConfig()}, ValueError, "Must specify a model directory"),
         ({"run_config": "config"}, ValueError, "must be `trainerd.RunConfig` instance"),
-        ({"output_dir": "o", "hparams": 1}, ValueError, "`hparams` is only supported"),
+        ({"output_dir": "o", "hparams": 1}, ValueError, "Must set `hparams` as None"),
         ({"output_dir": "o", "schedule": "mispelled"}, ValueError, "references non-existent task mispelled"),
         ({"output_dir": "o", "schedule": "eval_steps"}, TypeError, "references non-callable member eval_steps"),
     ],
