@@ -98,9 +98,10 @@ MEDIAN_LINES = 110
 
 @pytest.fixture(autouse=True, scope="module")
 def no_garbage_is_looked_for() -> Iterator[None]:
-    """The trees of all files are kept to the end: half a million objects, which each collection would look through."""
+    """The trees of all files are kept to the end: a million objects, which each collection would look through."""
     gc.disable()
     yield
+    gc.freeze()
     gc.enable()
 
 
