@@ -1,4 +1,4 @@
-"""The public names for programs that keep Keras's `model.fit`.
+"""The public names for programs with a Keras model: `fit`, and what keeps Keras's own `model.fit`.
 
 For a Keras model under the daemon's own loop there is `trainerd.KerasJob`.
 """
@@ -6,6 +6,7 @@ For a Keras model under the daemon's own loop there is `trainerd.KerasJob`.
 from __future__ import annotations
 
 from trainerd.loop.outcome import Paused
+from trainerd.programs.keras.fit import fit
 from trainerd.sessions.keras.supervise import Supervise
 
-__all__ = ["Paused", "Supervise"]
+__all__ = ["Paused", "Supervise", "fit"]

@@ -45,7 +45,8 @@ def programs() -> Iterator[tuple[str, str, dict[str, str]]]:
         files = {m["file"]: m["text"] for m in PYTHON.finditer(page.read_text(encoding="utf-8")) if m["file"]}
         for file, text in files.items():
             is_entry = "def job(" in text or "def main(" in text
-            if not is_entry and "with " in text and "while not sv.should_stop()" not in text:
+            trains = "with " in text or "trainerd.keras.fit(" in text
+            if not is_entry and trains and "while not sv.should_stop()" not in text:
                 yield page.name, file, files
 
 
@@ -115,7 +116,8 @@ def test_a_program_of_the_documentation_runs_and_resumes(
         require_success(fork(tmp_path, program=file))
         [newest] = [max(RunDirectory(lock.parent).steps()) for lock in tmp_path.rglob("lock") if "pre" not in str(lock)]
         steps.append(newest)
-    assert steps[1] == (steps[0] if "model.fit" in files[file] else 2 * steps[0]) > 0  # fit knows when it is done
+    is_fit = re.search(r"(model|keras)\.fit\(", files[file])  # which knows when it is done
+    assert steps[1] == (steps[0] if is_fit else 2 * steps[0]) > 0
 
 
 def test_a_function_of_the_documentation_is_run_by_the_daemon(fork: Fork, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ FLOORS = [
     {"sessions/input"},
     {"sessions/tf1", "sessions/tf2"},
     {"sessions", "sessions/keras", "workers/training"},
-    {"programs", "programs/hooks"},
+    {"programs", "programs/hooks", "programs/keras"},
     {"programs/monitored", "programs/supervisor"},
     {
         "programs/estimator",
@@ -79,6 +79,7 @@ WITH_TENSORFLOW = {
     "programs/experiment",
     "programs/experiment/export",
     "programs/hooks",
+    "programs/keras",
     "programs/monitored",
     "programs/supervisor",
     "proof/traced",

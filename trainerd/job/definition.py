@@ -97,6 +97,8 @@ class KerasJob:
       batch_size: examples of a batch, if `data` is arrays.
       shuffle: whether arrays are shuffled, anew in each epoch.
       test_data: what `model.predict` takes, for `trainerd predict`; None for none.
+      validation_batch_size: examples of a batch, if `validation_data` is arrays. Default: `batch_size`.
+      initial_epoch: the number of the first epoch, from 0.
     """
 
     model: Any
@@ -110,6 +112,8 @@ class KerasJob:
     batch_size: int = 32
     shuffle: bool = True
     test_data: Any = None
+    validation_batch_size: int | None = None
+    initial_epoch: int = 0
 
 
 @dataclass(frozen=True)

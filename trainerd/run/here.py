@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from trainerd.config.schema import Config
 from trainerd.loop.contract import Session
@@ -10,9 +10,10 @@ from trainerd.loop.outcome import LOOP_ENDED, Outcome
 from trainerd.run import driven
 from trainerd.run.host import ProcessHost
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.reporter import Observer
 
 
-def train_here(make: Callable[[], Session], config: Config) -> Outcome:
+def train_here(make: Callable[[], Session], config: Config, observers: Sequence[Observer] = ()) -> Outcome:
     """Train in this process, on this thread, with the signals, files, status and resume of the daemon.
 
     It resumes from the newest checkpoint of `config.rundir`, and returns when the run is paused or finished. Signals
@@ -22,6 +23,7 @@ def train_here(make: Callable[[], Session], config: Config) -> Outcome:
     Args:
       make: builds the session. It is called with the run directory held, so no checkpoint of it changes meanwhile.
       config: what to train, how often to save, and when to end. Its `entry` names the job in manifests.
+      observers: called with each new state of the run.
 
     Returns:
       How the run ended.
@@ -34,7 +36,7 @@ def train_here(make: Callable[[], Session], config: Config) -> Outcome:
       StorageError: the save at the end could not be written.
     """
     host, rundir = ProcessHost(job=config.entry), RunDirectory(config.rundir)
-    with host.session(rundir, [], saves=True) as reporter:
+    with host.session(rundir, observers, saves=True) as reporter:
         assert reporter is not None
         try:
             outcome = driven.train(config, make(), rundir, host, reporter)

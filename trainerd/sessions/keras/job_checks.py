@@ -29,7 +29,7 @@ def checked(job: KerasJob) -> KerasJob:
       EntryError: it cannot be trained.
     """
     require_trainable(job.model)
-    for name in ("steps_per_epoch", "epochs", "validation_steps"):
+    for name in ("steps_per_epoch", "epochs", "validation_steps", "validation_batch_size"):
         _require_count(name, getattr(job, name), or_none=True)
     if not isinstance(job.data, tf.data.Dataset):
         _require_count("batch_size", job.batch_size)

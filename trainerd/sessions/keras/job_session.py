@@ -27,6 +27,7 @@ from trainerd.job.user_code import called_at_boundary
 from trainerd.loop.contract import Exportable, Steps
 from trainerd.sessions.input.iterators import begin_again
 from trainerd.sessions.input.validation_data import ValidationData
+from trainerd.sessions.keras.bar import Bar
 from trainerd.sessions.keras.callbacks import Callbacks, as_numbers, raised_in, without_files
 from trainerd.sessions.keras.job_checks import checked, data_of, epochs_of, validation_inputs
 from trainerd.sessions.keras.progress import Progress, saveable
@@ -50,6 +51,7 @@ class KerasJobSession(FunctionSession):
       wrap: maps the job of its steps to the one that is trained. Default: the same.
       writes: whether callbacks that write files are called.
       max_steps: the step at which training ends; None if it has no such end.
+      bar: shows the epochs; None for nothing.
       trial_steps: to try the job: each epoch ends after so many steps, with a validation. None: as the job says.
       timer: seconds on a clock that is never set.
       options: see `FunctionSession`.
@@ -65,6 +67,7 @@ class KerasJobSession(FunctionSession):
         wrap: Callable[[Job], Job] = lambda job: job,
         writes: bool = True,
         max_steps: int | None = None,
+        bar: Bar | None = None,
         trial_steps: int | None = None,
         timer: Callable[[], float] = time.monotonic,
         **options: Any,
@@ -75,10 +78,10 @@ class KerasJobSession(FunctionSession):
         self._model = job.model
         self._data, self._size, self._epoch_steps = data_of(job)
         self._ends_unforeseen = int(self._data.cardinality()) == tf.data.UNKNOWN_CARDINALITY
-        self._progress = Progress()
+        self._progress, self._bar = Progress(epoch=job.initial_epoch), bar
         callbacks = job.callbacks if writes else without_files(job.callbacks)
         elsewhere = [each for each in job.callbacks if each not in callbacks]
-        epochs = epochs_of(job, self._epoch_steps, max_steps)
+        self._epochs = epochs = epochs_of(job, self._epoch_steps, max_steps)
         self._callbacks = Callbacks(callbacks, job.model, epochs=epochs, steps=self._epoch_steps, elsewhere=elsewhere)
         self._timer, self._logged_at = timer, -math.inf
         self._remembered: Any = None
@@ -126,6 +129,8 @@ class KerasJobSession(FunctionSession):
                 limit = min(limit, before + 1)
         self._require_same()
         assert progress.epoch_began is not None
+        if self._bar is not None:
+            self._bar.begin(progress.epoch, self._epochs, progress.epoch_began, self._epoch_steps)
         end = progress.epoch_began + self._epoch_steps if self._epoch_steps else math.inf
         data_end = progress.input_began + self._size if self._size else math.inf
         end = min(end, data_end, progress.epoch_began + (self._trial_steps or math.inf))
@@ -316,6 +321,8 @@ class KerasJobSession(FunctionSession):
         with self._whole():
             logs = logs | self._validated()
             self._call("on_epoch_end", progress.epoch, logs)
+        if self._bar is not None:
+            self._bar.end(done, logs)
         progress.epoch_logs = saveable(logs)
         metrics = numbers(logs)
         is_logged = (now := self._timer()) - self._logged_at >= LOG_SECS
@@ -376,7 +383,7 @@ class KerasJobSession(FunctionSession):
             found = self._model.evaluate(
                 x,
                 y,
-                batch_size=None if isinstance(x, tf.data.Dataset) else job.batch_size,
+                batch_size=None if isinstance(x, tf.data.Dataset) else job.validation_batch_size or job.batch_size,
                 sample_weight=weights,
                 steps=job.validation_steps,
                 callbacks=self._callbacks.for_evaluate,

@@ -1,0 +1,147 @@
+"""`trainerd.keras.fit` beside Keras's own: the same arguments, the same numbers, and a run around them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import trainerd
+from tests.tensorflow.graphs import saved, state
+from tests.tensorflow.models import X, Y, a_model, assert_same, shuffled, terminate
+from trainerd.errors import ConfigError, EntryError, UsageError
+from trainerd.rundir.state import Phase
+
+
+class Stops(keras.callbacks.Callback):  # type: ignore[misc]
+    """Asks for a pause after a step of the whole training."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self.step = step
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if int(self.model.optimizer.iterations) == self.step:
+            terminate()
+
+
+LABELS = (Y[:, 0] > 0).astype(np.int64) + (Y[:, 0] > 1)
+
+
+def of_two_inputs() -> keras.Model:
+    keras.utils.set_random_seed(7)
+    left, right = keras.Input((2,), name="left"), keras.Input((2,), name="right")
+    model = keras.Model({"left": left, "right": right}, keras.layers.Dense(1)(keras.layers.Add()([left, right])))
+    model.compile("adam", "mse")
+    return model
+
+
+def a_classifier() -> keras.Model:
+    keras.utils.set_random_seed(7)
+    model = keras.Sequential([keras.layers.Dense(3, "softmax")])
+    model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def labelled() -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((X, LABELS)).batch(8)
+
+
+CALLS: dict[str, tuple[Callable[[], keras.Model], Callable[[], dict[str, Any]]]] = {
+    "a dataset": (a_model, lambda: {"x": shuffled(), "validation_data": (X, Y)}),
+    "a dataset in parts": (a_model, lambda: {"x": shuffled().repeat(), "steps_per_epoch": 4}),
+    "arrays": (a_model, lambda: {"x": X, "y": Y, "batch_size": 7}),
+    "arrays of which some are for validation": (
+        a_model,
+        lambda: {"x": X, "y": Y, "validation_split": 0.3, "validation_freq": 2, "validation_batch_size": 5},
+    ),
+    "weights of examples": (a_model, lambda: {"x": X, "y": Y, "sample_weight": np.abs(X[:, 0])}),
+    "weights of classes": (a_classifier, lambda: {"x": X, "y": LABELS, "class_weight": {0: 0.5, 1: 2.0, 2: 1.5}}),
+    "weights of classes of a dataset": (
+        a_classifier,
+        lambda: {"x": labelled(), "class_weight": {0: 0.5, 1: 2.0, 2: 1.5}},
+    ),
+    "a dict of arrays": (of_two_inputs, lambda: {"x": {"left": X[:, :2], "right": X[:, 2:]}, "y": Y}),
+    "later epochs": (a_model, lambda: {"x": X, "y": Y, "initial_epoch": 2}),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_it_trains_to_what_fit_trains_to(tmp_path: Path, name: str) -> None:
+    make, arguments = CALLS[name]
+    fitted, mine = make(), make()
+    expected = fitted.fit(**arguments(), epochs=4, shuffle=False, verbose=0)
+    found = trainerd.keras.fit(mine, **arguments(), epochs=4, shuffle=False, verbose=0, logdir=tmp_path)
+    assert found.history == expected.history and found.epoch == expected.epoch
+    assert_same(fitted, mine)
+    assert state(tmp_path).phase is Phase.FINISHED
+
+
+def train(folder: Path, *callbacks: Any, epochs: int = 4, **options: Any) -> tuple[keras.Model, Any]:
+    model = a_model()
+    stop = keras.callbacks.EarlyStopping("loss", patience=9, restore_best_weights=True)
+    arguments = {"validation_split": 0.2, "batch_size": 8, "verbose": 0} | options
+    history = trainerd.keras.fit(model, X, Y, epochs=epochs, callbacks=[stop, *callbacks], logdir=folder, **arguments)
+    return model, history.history
+
+
+def test_paused_in_mid_epoch_it_ends_where_it_would_have(tmp_path: Path) -> None:
+    whole, history = train(tmp_path / "whole")
+    for stop in (4, 10):
+        with pytest.raises(trainerd.keras.Paused) as caught:
+            train(tmp_path / "parts", Stops(stop))
+        assert caught.value.code == 0 and saved(tmp_path / "parts")[0][1] == "pause"
+    parts, resumed = train(tmp_path / "parts")
+    assert_same(whole, parts)
+    assert resumed == history and len(history["val_loss"]) == 4
+
+
+def test_more_epochs_continue_and_done_ones_are_an_error(tmp_path: Path) -> None:
+    whole, history = train(tmp_path / "whole")
+    train(tmp_path / "parts", epochs=2)
+    with pytest.raises(UsageError, match=r"has trained 2 epochs in .*parts, and fit was called again for 2"):
+        train(tmp_path / "parts", epochs=2)
+    more, continued = train(tmp_path / "parts")
+    assert_same(whole, more)
+    assert continued == history
+
+
+def test_the_bar_shows_each_epoch_and_one_that_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(trainerd.keras.Paused):
+        train(tmp_path, Stops(8), epochs=2, verbose=1)
+    train(tmp_path, epochs=2, verbose="auto")
+    shown = re.sub(r"\x1b\[[0-9;]*m|[\b\r]", "", capsys.readouterr().out)
+    assert re.findall(r"Epoch \d/\d", shown) == ["Epoch 1/2", "Epoch 2/2", "Epoch 2/2"]
+    assert re.search(r"2/6 [^\n]*\nEpoch 2/2", shown), "a pause ends the line"
+    assert re.search(r"6/6 .* - loss: \d\.\d+ - mae: \d\.\d+ - val_loss: ", shown)
+
+
+def test_settings_are_those_of_a_config(tmp_path: Path) -> None:
+    train(tmp_path, settings={"checkpoint": {"save_model_steps": 6, "keep_last": 2}})
+    assert [step for step, _ in saved(tmp_path)] == [24, 18]
+    with pytest.raises(ConfigError, match="keep_lst"):
+        train(tmp_path / "other", settings={"checkpoint": {"keep_lst": 2}})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"x": (each for each in [1])}, "x is of type generator"),
+        ({"x": shuffled(), "y": Y}, "which contains the batches, so y must be left out"),
+        ({"x": shuffled(), "validation_split": 0.1}, "validation_split is for arrays"),
+        ({"x": X, "y": Y, "validation_split": 1.5}, "must be between 0 and 1, and is 1.5"),
+        ({"x": X, "y": Y, "sample_weight": Y, "class_weight": {0: 1.0}}, "not both"),
+        ({"x": X, "y": Y[:9]}, "the same number of examples"),
+        ({"x": X, "y": Y, "epochs": 0}, "epochs must be a whole number, 1 or more"),
+    ],
+)
+def test_what_cannot_be_trained_is_named(tmp_path: Path, arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(EntryError, match=says):
+        trainerd.keras.fit(a_model(), **arguments, logdir=tmp_path / "run")
+    assert not list(tmp_path.rglob("*.index"))

@@ -1,0 +1,129 @@
+"""Keras's `fit` as a run of trainerd: one call that is saved, paused, resumed and watched."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from trainerd.config import parse
+from trainerd.errors import UsageError
+from trainerd.history.run_job import this_program
+from trainerd.loop.outcome import Paused
+from trainerd.programs.keras.arguments import as_job
+from trainerd.run.here import train_here
+from trainerd.rundir.state import Phase
+from trainerd.sessions.keras.bar import Bar
+from trainerd.sessions.keras.job_session import KerasJobSession
+from trainerd.system.absolute import absolute
+from trainerd.system.process_wide import process_wide
+
+_finished = process_wide("finished fits", dict[str, int]())
+
+
+def fit(
+    model: Any,
+    x: Any = None,
+    y: Any = None,
+    batch_size: int | None = None,
+    epochs: int = 1,
+    verbose: int | str = "auto",
+    callbacks: Any = None,
+    validation_split: float = 0.0,
+    validation_data: Any = None,
+    shuffle: bool = True,
+    class_weight: Mapping[int, float] | None = None,
+    sample_weight: Any = None,
+    initial_epoch: int = 0,
+    steps_per_epoch: int | None = None,
+    validation_steps: int | None = None,
+    validation_batch_size: int | None = None,
+    validation_freq: int | Collection[int] = 1,
+    *,
+    logdir: str | os.PathLike[str],
+    settings: Mapping[str, Any] | None = None,
+) -> Any:
+    """Train a model as `model.fit` does, in a run directory.
+
+    The next call with the same run directory resumes exactly where this one was paused or killed, in mid-epoch too. A
+    call whose epochs are done returns at once.
+
+    Args:
+      model: the model, compiled.
+      x: the inputs as `fit` takes them: an array, a tensor, a pandas object, or a list, tuple or dict of these; or a
+        `tf.data.Dataset` of what the model's `train_step` takes.
+      y: the targets, if x is no dataset.
+      batch_size: examples of a batch, if x is no dataset. Default: 32.
+      epochs: the number of the last epoch. A larger one than before continues.
+      verbose: 0: nothing; 1 or "auto": a bar; 2: a line for each epoch.
+      callbacks: `keras.callbacks`; what they remember is saved too.
+      validation_split: the part of x and y, from their end, to validate with.
+      validation_data: a `tf.data.Dataset`, or (x, y) or (x, y, sample_weight).
+      shuffle: whether arrays are shuffled, anew in each epoch.
+      class_weight: the weight of each class in the loss.
+      sample_weight: the weight of each example in the loss.
+      initial_epoch: the number of the first epoch, from 0.
+      steps_per_epoch: steps of an epoch. Default: the data once.
+      validation_steps: batches that are evaluated. Default: all.
+      validation_batch_size: examples of a batch of arrays that are evaluated. Default: `batch_size`.
+      validation_freq: epochs from one validation to the next, or a list of the epochs that have one.
+      logdir: the run directory.
+      settings: tables and keys as in a trainerd.toml, such as {"checkpoint": {"keep_best": 3}}.
+
+    Returns:
+      The `keras.callbacks.History` of all epochs, those before a pause or a kill too.
+
+    Raises:
+      Paused: it was saved and is paused. Not caught, this ends the process with 0.
+      UsageError: this process has done these epochs in that run directory.
+      EntryError: the model or an argument cannot be used.
+      ConfigError: a setting is wrong.
+      InUseError: another process trains in that run directory.
+      DataError: it holds another run, or no checkpoint of it can be used.
+      JobError: a step or a callback failed. What was sound is saved.
+      StorageError: a checkpoint could not be written.
+    """
+    job = as_job(
+        model,
+        x,
+        y,
+        batch_size=batch_size,
+        validation_split=validation_split,
+        validation_data=validation_data,
+        class_weight=class_weight,
+        sample_weight=sample_weight,
+        callbacks=callbacks or (),
+        epochs=epochs,
+        initial_epoch=initial_epoch,
+        shuffle=shuffle,
+        steps_per_epoch=steps_per_epoch,
+        validation_steps=validation_steps,
+        validation_batch_size=validation_batch_size,
+        validation_freq=validation_freq,
+    )
+    rundir = absolute(Path(logdir))
+    if epochs <= (done := _finished.get(str(rundir), -1)):
+        raise UsageError(
+            f"this process has trained {done} epochs in {rundir}, and fit was called again for {epochs}. Raise epochs "
+            "to train on, or give each call a logdir of its own."
+        )
+    keys = {**(settings or {}), "logdir": os.fspath(logdir), "entry": "fit:fit"}
+    config = replace(parse.parse(keys), entry=this_program())
+    bar = Bar(1 if verbose == "auto" else int(verbose)) if verbose else None
+
+    def make() -> KerasJobSession:
+        return KerasJobSession(
+            job,
+            bar=bar,
+            exact_input=config.input_position == "exact",
+            stop_on_nan=config.stop_on_nan,
+            repeats=config.deterministic,
+        )
+
+    outcome = train_here(make, config, observers=[bar.observe] if bar is not None else [])
+    if outcome.phase is Phase.PAUSED:
+        raise Paused
+    _finished[str(rundir)] = epochs
+    return model.history
