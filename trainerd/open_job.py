@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from trainerd.config.schema import Config
 from trainerd.errors import EntryError
+from trainerd.history import run_job
 from trainerd.job.definition import GraphJob, Job, KerasJob, Program, Scheduled
 from trainerd.job.entry import import_module, load_job
 from trainerd.job.source import source_of
@@ -119,6 +120,11 @@ def _configure(config: Config) -> None:
 
 
 def _load(config: Config) -> AnyJob | Program | Scheduled:
+    if run_job.is_program(config.entry):
+        raise EntryError(
+            f"entry = {config.entry!r}: what a script trains is only known when it runs. This command needs a job: a "
+            'function that returns it, as in entry = "job:job".'
+        )
     _configure(config)
     logdir = str(config.rundir)
     offered: dict[str, Callable[[], object]] = {

@@ -34,7 +34,7 @@ def config(rundir: RunDirectory, **keys: Any) -> Config:
 
 
 def train(rundir: RunDirectory, on_step: Callable[[int], None] = lambda step: None, **keys: Any) -> Outcome:
-    return train_here(lambda: Trained(on_step=on_step), config(rundir, **keys))
+    return train_here(lambda config: Trained(on_step=on_step), config(rundir, **keys))
 
 
 def state(rundir: RunDirectory) -> State:

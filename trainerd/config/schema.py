@@ -30,7 +30,10 @@ Positive = Annotated[int, Meta(ge=1, le=2**62)]
 
 Entry = Annotated[
     str,
-    Meta(pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*$", description='"module:attribute"'),
+    Meta(
+        pattern=r"^([^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*|[^:]+\.py)$",
+        description='"module:attribute", or a script such as "train.py"',
+    ),
 ]
 
 
@@ -165,7 +168,11 @@ class LogConfig:
 class Config:
     """The content of one trainerd.toml. Paths are absolute."""
 
-    entry: Entry = key(MISSING, "", "The job: `module:attribute`. The config's folder is on the import path.")
+    entry: Entry = key(
+        MISSING,
+        "",
+        "The job: `module:attribute`, or a script, such as `train.py`. The config's folder is on the import path.",
+    )
     logdir: Annotated[str, Meta(min_length=1)] = key(
         MISSING, "", "The run directory, relative to the config's folder. All of a run is in it."
     )

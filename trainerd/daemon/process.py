@@ -15,7 +15,7 @@ from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import parse as configs
 from trainerd.config.schema import Config
-from trainerd.daemon import failures, logs, over, tensorflow_import
+from trainerd.daemon import failures, logs, over, script, tensorflow_import
 from trainerd.daemon.program import DaemonHost, run
 from trainerd.daemon.systemd.notify import Notifier
 from trainerd.daemon.systemd.watchdog import Watchdog, interval_from_environment
@@ -284,6 +284,8 @@ class TrainerProcess:
         if self._chdir:
             os.chdir(self._config.folder)
         tensorflow_import.hush_tensorflow()
+        if run_job.is_program(self._config.entry):
+            return script.program_of(self._config)
         with uncollected():
             with tensorflow_import.stderr_to(self._rundir.log):
                 from trainerd import open_job

@@ -150,12 +150,15 @@ def run(program: Program, config: Config, host: DaemonHost, flag: DaemonFlag) ->
     Raises:
       JobError: it failed.
     """
-    from trainerd.programs.supervisor.daemon_supervisor import DaemonSupervisor
+    supervisor = None
+    if program.takes_supervisor:
+        from trainerd.programs.supervisor.daemon_supervisor import DaemonSupervisor  # it imports TensorFlow
 
+        supervisor = DaemonSupervisor(config, host)
     raised_paused = False
     try:
         with host.running(program):
-            program.function(DaemonSupervisor(config, host))
+            program.function(supervisor)
     except Paused:
         raised_paused = True
     except TrainerdError:

@@ -10,15 +10,17 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Program:
-    """A function that takes the Supervisor and writes its own loop, as an entry may name one.
+    """A function that takes the Supervisor and writes its own loop, as an entry may name one; or a script.
 
     Args:
       function: called once, under the daemon.
       has_settings: whether it says itself how often it saves, and how much it keeps; else trainerd.toml says it.
+      takes_supervisor: whether it uses the Supervisor. If not, it gets None, and TensorFlow is not imported for it.
     """
 
     function: Callable[[Any], object]
     has_settings: bool = False
+    takes_supervisor: bool = True
 
 
 class Scheduled:

@@ -8,20 +8,23 @@ from trainerd.config.schema import Config
 from trainerd.loop.contract import Session
 from trainerd.loop.outcome import LOOP_ENDED, Outcome
 from trainerd.run import driven
-from trainerd.run.host import ProcessHost
+from trainerd.run.host import host_of
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer
 
 
-def train_here(make: Callable[[], Session], config: Config, observers: Sequence[Observer] = ()) -> Outcome:
+def train_here(make: Callable[[Config], Session], config: Config, observers: Sequence[Observer] = ()) -> Outcome:
     """Train in this process, on this thread, with the signals, files, status and resume of the daemon.
+
+    In a program that a daemon runs, the daemon holds the run directory, and its config counts.
 
     It resumes from the newest checkpoint of `config.rundir`, and returns when the run is paused or finished. Signals
     are handled on Python's main thread alone. A pause ends the process with 0 if the loop cannot come to a boundary:
     in an evaluation, or in a step that never ends.
 
     Args:
-      make: builds the session. It is called with the run directory held, so no checkpoint of it changes meanwhile.
+      make: builds the session, with the config that counts. It is called with the run directory held, so no
+        checkpoint of it changes meanwhile.
       config: what to train, how often to save, and when to end. Its `entry` names the job in manifests.
       observers: called with each new state of the run.
 
@@ -35,11 +38,13 @@ def train_here(make: Callable[[], Session], config: Config, observers: Sequence[
       JobError: a step failed. The state of the last boundary was saved if it is sound.
       StorageError: the save at the end could not be written.
     """
-    host, rundir = ProcessHost(job=config.entry), RunDirectory(config.rundir)
+    rundir = RunDirectory(config.rundir)
+    host = host_of(rundir, job=config.entry)
+    config = host.effective_config(config, on_schedule=True)
     with host.session(rundir, observers, saves=True) as reporter:
         assert reporter is not None
         try:
-            outcome = driven.train(config, make(), rundir, host, reporter)
+            outcome = driven.train(config, make(config), rundir, host, reporter)
         except BaseException as error:
             host.report_end(LOOP_ENDED, error)
             raise

@@ -214,12 +214,22 @@ def hosting(host: Host) -> Iterator[None]:
         _hosts.remove(host)
 
 
-def host_of(rundir: RunDirectory | None) -> Host:
-    """Return the host of a session: the daemon, if it holds this run directory, and else the program itself."""
+def is_hosted() -> bool:
+    """Return whether a daemon runs this program."""
+    return bool(_hosts)
+
+
+def host_of(rundir: RunDirectory | None, job: str = "") -> Host:
+    """Return the host of a session: the daemon, if it holds this run directory, and else the program itself.
+
+    Args:
+      rundir: the run directory; None if nothing is saved.
+      job: see `ProcessHost`.
+    """
     for host in _hosts:
         if rundir is not None and host.owns(rundir):
             return host
-    return ProcessHost()
+    return ProcessHost(job)
 
 
 @contextlib.contextmanager

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from trainerd.config import parse
+from trainerd.config.schema import Config
 from trainerd.errors import UsageError
 from trainerd.history.run_job import this_program
 from trainerd.loop.outcome import Paused
 from trainerd.programs.keras.arguments import as_job
 from trainerd.run.here import train_here
+from trainerd.run.host import is_hosted
 from trainerd.rundir.state import Phase
 from trainerd.sessions.keras.bar import Bar
 from trainerd.sessions.keras.job_session import KerasJobSession
@@ -57,7 +59,7 @@ def fit(
       y: the targets, if x is no dataset.
       batch_size: examples of a batch, if x is no dataset. Default: 32.
       epochs: the number of the last epoch. A larger one than before continues.
-      verbose: 0: nothing; 1 or "auto": a bar; 2: a line for each epoch.
+      verbose: 0: nothing; 1: a bar; 2: a line for each epoch; "auto": a bar, and nothing under the daemon.
       callbacks: `keras.callbacks`; what they remember is saved too.
       validation_split: the part of x and y, from their end, to validate with.
       validation_data: a `tf.data.Dataset`, or (x, y) or (x, y, sample_weight).
@@ -111,12 +113,15 @@ def fit(
         )
     keys = {**(settings or {}), "logdir": os.fspath(logdir), "entry": "fit:fit"}
     config = replace(parse.parse(keys), entry=this_program())
-    bar = Bar(1 if verbose == "auto" else int(verbose)) if verbose else None
+    if verbose == "auto":
+        verbose = 0 if is_hosted() else 1  # the daemon shows the run itself
+    bar = Bar(int(verbose)) if verbose else None
 
-    def make() -> KerasJobSession:
+    def make(config: Config) -> KerasJobSession:
         return KerasJobSession(
             job,
             bar=bar,
+            max_steps=config.max_steps,
             exact_input=config.input_position == "exact",
             stop_on_nan=config.stop_on_nan,
             repeats=config.deterministic,

@@ -1,0 +1,90 @@
+"""A script as the entry of a config: it runs as `python script.py` does, and its `fit` is the run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.process.conftest import Start, write_config
+from tests.process.trainers import saved
+
+SCRIPT = """
+import os, sys
+print("tensorflow before the script:", "tensorflow" in sys.modules)
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import keras
+import numpy as np
+import trainerd
+print("as", __name__, os.path.basename(sys.argv[0]), os.path.basename(__file__))
+
+class Slow(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if not os.path.exists("fast"):
+            __import__("time").sleep(0.01)
+
+keras.utils.set_random_seed(1)
+x = np.random.default_rng(1).normal(size=(400, 4)).astype("float32")
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("adam", "mse")
+history = trainerd.keras.fit(model, x, x[:, :1], batch_size=4, epochs=3, callbacks=[Slow()], logdir="run")
+print("epochs", history.epoch, "loss", round(history.history["loss"][-1], 6))
+"""
+
+
+def test_a_script_is_paused_resumes_and_is_the_run_of_its_own_process(start: Start, project: Path) -> None:
+    (project / "train.py").write_text(SCRIPT)
+    write_config(project, entry="train.py", more="[checkpoint]\nsave_model_steps = 100\n")
+    first = start("run")
+    first.until_training(20)
+    assert first.pause() == 0, first.text
+    assert "as __main__ train.py train.py" in first.text and "epochs [0" not in first.text
+    second = start("run")
+    second.until_training(120)
+    second.signal(9)
+    second.end()
+    (project / "fast").touch()
+    last = start("start")
+    assert last.end() == 0, last.text
+    own = subprocess.run([sys.executable, "train.py"], cwd=project, capture_output=True, text=True, timeout=120)
+    assert own.returncode == 0 and "epochs [0, 1, 2] loss" in own.stdout, "it is the same run, and it is over"
+    assert saved(second.rundir)[0] == 300
+
+
+def test_nothing_is_imported_before_the_script_does_it(project: Path) -> None:
+    (project / "train.py").write_text(SCRIPT)
+    (project / "fast").touch()
+    write_config(project, entry="train.py", more="max_steps = 150\n")
+    command = [sys.executable, "-m", "trainerd", "run"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = done.stdout + done.stderr
+    assert "tensorflow before the script: False" in text and "max_steps = 150 is reached" in text
+
+
+@pytest.mark.parametrize(
+    ("content", "more", "code", "says"),
+    [
+        (None, "", 69, "entry = 'train.py': there is no file"),
+        ("import trainerd\n", "seed = 1\n", 69, "`seed` and `deterministic` have no effect on a script"),
+        ("raise ValueError('my own mistake')\n", "", 70, "the program failed at step 0: ValueError: my own mistake"),
+        ("import sys\nsys.exit(3)\n", "", 70, "SystemExit: 3"),
+    ],
+)
+def test_what_is_wrong_with_a_script_is_said(
+    start: Start, project: Path, content: str | None, more: str, code: int, says: str
+) -> None:
+    if content is not None:
+        (project / "train.py").write_text(content)
+    write_config(project, entry="train.py", more=more)
+    run = start("run")
+    assert run.end() == code and says in run.text, run.text
+
+
+def test_a_command_that_needs_a_job_says_so(start: Start, project: Path) -> None:
+    (project / "train.py").write_text(SCRIPT)
+    write_config(project, entry="train.py")
+    check = start("check")
+    assert check.end() == 69 and "what a script trains is only known when it runs" in check.text
