@@ -78,7 +78,7 @@ class FakeSession:
         self.skipped: list[tuple[int, int]] = []
 
     has_all_variables = True
-    has_epochs = False
+    epochs = None
     calls_python = False
 
     @property

@@ -80,7 +80,8 @@ def test_it_trains_to_what_fit_trains_to(tmp_path: Path, name: str) -> None:
     found = trainerd.keras.fit(mine, **arguments(), epochs=4, shuffle=False, verbose=0, logdir=tmp_path)
     assert found.history == expected.history and found.epoch == expected.epoch
     assert_same(fitted, mine)
-    assert state(tmp_path).phase is Phase.FINISHED
+    assert state(tmp_path).phase is Phase.FINISHED and state(tmp_path).epochs == 4
+    assert state(tmp_path).last_step == state(tmp_path).step
 
 
 def train(folder: Path, *callbacks: Any, epochs: int = 4, **options: Any) -> tuple[keras.Model, Any]:

@@ -39,6 +39,13 @@ def test_a_state_survives_its_file(odd_rundir: RunDirectory) -> None:
     assert json.loads(odd_rundir.state.read_text())["metrics"]["bad"] is None
 
 
+def test_a_training_ends_at_the_first_of_its_ends_that_is_ahead() -> None:
+    state = State(step=10, max_steps=50, last_step=30, epochs=3, metrics={"epoch": 1.0, "loss": 0.5})
+    assert state.end == 30 and state.shown_metrics() == {"epoch": "1 of 3", "loss": "0.5"}
+    assert replace(state, step=31).end == 50 and replace(state, step=51).end is None
+    assert replace(state, epochs=None).shown_metrics()["epoch"] == "1"
+
+
 def test_the_answer_of_a_file_is_the_last_one(rundir: RunDirectory) -> None:
     first, last = Answer(["a"], 9, None), Answer(["b", "c"], None, "full")
     state = State(answers=[first, last])

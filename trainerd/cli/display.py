@@ -15,7 +15,7 @@ from rich.text import Text
 
 from trainerd.daemon.tensorflow_import import beside_redirection
 from trainerd.rundir.state import State
-from trainerd.text import figure, printable, seconds, size
+from trainerd.text import printable, seconds, size
 
 _STYLE = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "bold red"}
 
@@ -83,8 +83,8 @@ def render(state: State, now: float) -> RenderableType:
     table.add_column()
     of = f" of {state.end:,}" if state.end else ""
     table.add_row(str(state.phase), f"step {state.step:,}{of}")
-    for name, value in state.metrics.items():
-        table.add_row(Text(printable(" ".join(name.split()))), figure(value))  # a name is no markup, and one line
+    for name, value in state.shown_metrics().items():
+        table.add_row(Text(printable(" ".join(name.split()))), value)  # a name is no markup, and one line
     if not state.phase.is_over:
         rate = f"{state.steps_per_sec:,.0f} steps/s" if state.steps_per_sec else "–"
         eta = f", {seconds(state.eta_secs)} left" if state.eta_secs is not None else ""

@@ -147,12 +147,25 @@ class Model(Savable, Protocol):
         """Return the graph of one step, for TensorBoard; None if there is none."""
 
 
+@dataclass(frozen=True)
+class Epochs:
+    """The epochs of a training.
+
+    Attributes:
+      count: how many there are; None if nothing but the user ends them.
+      last_step: the step at which the last one ends; None if that is unknown.
+    """
+
+    count: int | None
+    last_step: int | None
+
+
 class Session(Model, Protocol):
     """A model, and how its steps are run."""
 
     @property
-    def has_epochs(self) -> bool:
-        """True if it has epochs, whose ends return metrics."""
+    def epochs(self) -> Epochs | None:
+        """The epochs that it is trained for, whose ends return metrics; None if it has none."""
 
     def bind(self, flag: StopFlag) -> None:
         """Look at this flag after every step from now on."""

@@ -75,7 +75,7 @@ def at_epoch_end(steps: Steps) -> dict[str, float]:
 
 def _steps(session: Session, config: Config) -> Generator[str, None, dict[str, float]]:
     metrics: dict[str, float] = {}
-    for name in ("first", "second", "third") if session.has_epochs else ("first", "second"):
+    for name in ("first", "second", "third") if session.epochs is not None else ("first", "second"):
         started = time.monotonic()
         steps = session.run_until(session.step + 1)
         took = time.monotonic() - started

@@ -80,6 +80,8 @@ class Loop:
           StorageError: the save at the end could not be written.
         """
         self._session.bind(self._flag)
+        if (epochs := self._session.epochs) is not None:
+            self._reporter.set(epochs=epochs.count, last_step=epochs.last_step)
         self._run.start()
         try:
             with self._run.ticker.running():
@@ -126,7 +128,7 @@ class Loop:
         self._reporter.set(phase=Phase.TRAINING, step=self._session.step)
         log.info("training; the first step was %d", step, extra={"event": "training"})
         self._reporter.update()
-        if not self._session.has_evaluation and not self._session.has_epochs:
+        if not self._session.has_evaluation and self._session.epochs is None:
             self._run.check_names()
 
     def _record_from(self, step: int) -> None:

@@ -16,11 +16,12 @@ import msgspec
 from trainerd.rundir.goodput import Goodput
 from trainerd.system.durable_files import storage, write_atomic
 from trainerd.system.regular_files import read_regular
-from trainerd.text import printable, seconds, size
+from trainerd.text import figure, printable, seconds, size
 
 DAMAGED = "state.json is damaged: the next start rewrites it"
 KILLED = "killed"  # a phase that no process can write
 _SILENT_SECS = 3600.0  # after which a process of another machine, which cannot be seen, counts as gone
+EPOCH = "epoch"  # the metric that counts the epochs that have ended
 _LONGEST_ETA_SECS = 1e11  # some thousand years
 LARGEST = 1 << 62
 _LONGEST_HOST = 255  # characters
@@ -175,6 +176,7 @@ class State:
         from another with its pid even when the wall clock was set in between.
       host: the name of its machine; empty if it is not known.
       step, max_steps: the global step, and where training ends (None: it does not).
+      epochs, last_step: the epochs of a Keras model, and the step at which the last one ends; None if that is unknown.
       metrics: the last value of each metric; `val_NAME` for those of the evaluation.
       steps_per_sec: the rate over the last seconds; None before it is known.
       last_checkpoint: the newest durable checkpoint; None before the first.
@@ -200,6 +202,8 @@ class State:
     host: str = ""
     step: int = 0
     max_steps: int | None = None
+    epochs: int | None = None
+    last_step: int | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     steps_per_sec: float | None = None
     last_checkpoint: LastCheckpoint | None = None
@@ -230,7 +234,7 @@ class State:
 
     @property
     def eta_secs(self) -> float | None:
-        """Seconds until `max_steps` at the present rate; None if that is unknown."""
+        """Seconds until training ends at the present rate; None if that is unknown."""
         if self.end is None or not self.steps_per_sec or self.phase.is_over:
             return None
         secs = (self.end - self.step) / self.steps_per_sec
@@ -239,7 +243,15 @@ class State:
     @property
     def end(self) -> int | None:
         """The step at which training ends, if it is still ahead."""
-        return self.max_steps if self.max_steps is not None and self.step <= self.max_steps else None
+        ends = [each for each in (self.max_steps, self.last_step) if each is not None and self.step <= each]
+        return min(ends, default=None)
+
+    def shown_metrics(self) -> dict[str, str]:
+        """Return the metrics as a person reads them: an epoch is one of so many."""
+        shown = {name: figure(value) for name, value in self.metrics.items()}
+        if self.epochs is not None and EPOCH in shown:
+            shown[EPOCH] += f" of {self.epochs:,}"
+        return shown
 
     def at_checkpoint(self, last: LastCheckpoint, metrics: dict[str, float], phase: Phase) -> State:
         """Return the state of a run that will resume from this checkpoint, while no process trains."""

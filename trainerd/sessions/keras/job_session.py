@@ -24,7 +24,8 @@ from trainerd.config.fingerprint import EPOCHS
 from trainerd.errors import DataError, JobError
 from trainerd.job.definition import Job, KerasJob
 from trainerd.job.user_code import called_at_boundary
-from trainerd.loop.contract import Exportable, Steps
+from trainerd.loop.contract import Epochs, Exportable, Steps
+from trainerd.rundir.state import EPOCH
 from trainerd.sessions.input.iterators import begin_again
 from trainerd.sessions.input.validation_data import ValidationData
 from trainerd.sessions.keras.bar import Bar
@@ -81,7 +82,9 @@ class KerasJobSession(FunctionSession):
         self._progress, self._bar = Progress(epoch=job.initial_epoch), bar
         callbacks = job.callbacks if writes else without_files(job.callbacks)
         elsewhere = [each for each in job.callbacks if each not in callbacks]
-        self._epochs = epochs = epochs_of(job, self._epoch_steps, max_steps)
+        length, ahead = self._epoch_steps, None if job.epochs is None else job.epochs - job.initial_epoch
+        self.epochs = Epochs(job.epochs, length * ahead if length and ahead else None)
+        epochs = epochs_of(job, length, max_steps)
         self._callbacks = Callbacks(callbacks, job.model, epochs=epochs, steps=self._epoch_steps, elsewhere=elsewhere)
         self._timer, self._logged_at = timer, -math.inf
         self._remembered: Any = None
@@ -98,8 +101,6 @@ class KerasJobSession(FunctionSession):
         self._trains: Any = trained_variables(job.model)  # by the step; None once that has been compared
 
     # ------------------------------------------------------------------ the contract
-
-    has_epochs = True
 
     @functools.cached_property
     def calls_python(self) -> bool:
@@ -130,7 +131,7 @@ class KerasJobSession(FunctionSession):
         self._require_same()
         assert progress.epoch_began is not None
         if self._bar is not None:
-            self._bar.begin(progress.epoch, self._epochs, progress.epoch_began, self._epoch_steps)
+            self._bar.begin(progress.epoch, self._keras.epochs or 0, progress.epoch_began, self._epoch_steps)
         end = progress.epoch_began + self._epoch_steps if self._epoch_steps else math.inf
         data_end = progress.input_began + self._size if self._size else math.inf
         end = min(end, data_end, progress.epoch_began + (self._trial_steps or math.inf))
@@ -346,7 +347,7 @@ class KerasJobSession(FunctionSession):
             self._loop.enter()
         progress.epoch, progress.epoch_began, progress.logs = progress.epoch + 1, None, None
         progress.batch_began = False  # of one that the data had no more
-        return {"epoch": float(progress.epoch), **metrics}
+        return {EPOCH: float(progress.epoch), **metrics}
 
     def _logs(self) -> dict[str, Any]:
         """Return the metrics of the epoch so far, as `fit` gives them to callbacks."""

@@ -79,7 +79,7 @@ class GraphJobSession(GraphModel):
 
     # ------------------------------------------------------------------ the contract
 
-    has_epochs = False
+    epochs = None
 
     @property
     def has_evaluation(self) -> bool:  # type: ignore[override]

@@ -32,7 +32,7 @@ from trainerd.errors import DataError, EntryError, JobError
 from trainerd.events.writer import EventWriter
 from trainerd.job.definition import Job
 from trainerd.job.user_code import FAILURES, called_at_boundary, half_written_cache, job_traceback, user_code
-from trainerd.loop.contract import Exportable, Steps, StopFlag
+from trainerd.loop.contract import Epochs, Exportable, Steps, StopFlag
 from trainerd.sessions.input import pipeline
 from trainerd.sessions.input.iterators import begin_again, indices_in, retire
 from trainerd.sessions.input.saveable import has_position, require_saveable
@@ -66,7 +66,7 @@ class FunctionSession:
     """
 
     has_all_variables = True
-    has_epochs = False
+    epochs: Epochs | None = None
     _reads_anew = True  # whether a restore while it trains reads with another iterator
 
     def __init__(
@@ -90,9 +90,9 @@ class FunctionSession:
         self._has_read = False  # since it was made or restored
         self._exact_input = exact_input and self._iterator is not None
         if self._exact_input:
-            require_saved_order(job.dataset, refuse=repeats, begins_again=self.has_epochs)
+            require_saved_order(job.dataset, refuse=repeats, begins_again=self.epochs is not None)
             require_seeds(job.dataset, refuse=repeats)
-            begin_order(job.dataset, begins_again=self.has_epochs)
+            begin_order(job.dataset, begins_again=self.epochs is not None)
         self._restores_input = self._exact_input and restores_input
         self._checkpoint = self._make_checkpoint(with_input=self._exact_input)
         self._begin_iterators(refuse=repeats)

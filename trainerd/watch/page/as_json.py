@@ -74,6 +74,7 @@ def _state(state: State, is_running: bool) -> dict[str, Any]:
         "job": state.job,
         "step": state.step,
         "max_steps": state.max_steps,
+        "end": state.end,
         "metrics": dict(list(state.metrics.items())[:_METRICS]),
         "rate": state.steps_per_sec if is_running else None,
         "left_secs": state.eta_secs if is_running else None,

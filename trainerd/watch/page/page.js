@@ -278,7 +278,7 @@ class Card {
     put(this.phase, run.phase);
     this.phase.className = `phase ${run.phase}`;
     const [metric, loss] = firstMetric(run.metrics ?? {});
-    const end = run.max_steps !== null && run.max_steps >= run.step ? run.max_steps : null;
+    const end = run.end;
     put(this.keys.loss, metric);
     put(this.cells.step, run.step == null ? "–" : whole(run.step) + (end ? ` of ${whole(end)}` : ""));
     put(this.cells.loss, loss === undefined ? "–" : figure(loss));

@@ -157,7 +157,7 @@ class ChiefSession:
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint on all workers."""
         self._all("restore", lambda: self._session.restore(prefix), **self._where(prefix))
-        if self._session.has_epochs:
+        if self._session.epochs is not None:
             self._chief.call("stop", why=self._session.stopped)  # which the callbacks decide that the chief alone has
         self._require_equal()
 

@@ -113,7 +113,7 @@ def text(state: State, running: bool, events: Sequence[Event] = ()) -> str:
     rows = [("phase", describe(state, running))]
     of = f" of {state.end:,}" if state.end else ""
     rows.append(("step", f"{state.step:,}{of}"))
-    rows += [(name, figure(value)) for name, value in state.metrics.items()]
+    rows += state.shown_metrics().items()
     if (done := state.evaluations) is not None:
         best = ", ".join(f"{name} {figure(value)}" for name, value in done.best.items())
         rows.append(("evaluated", counted(done.count, "checkpoint")))
