@@ -53,6 +53,26 @@ def labelled() -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices((X, LABELS)).batch(8)
 
 
+class Halves(keras.utils.PyDataset):  # type: ignore[misc]
+    """Batches of two lengths, which notes the ends of epochs."""
+
+    ended = 0
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, at: int) -> tuple[Any, Any]:
+        return X[15 * at : 15 * at + 15 - at], Y[15 * at : 15 * at + 15 - at]
+
+    def on_epoch_end(self) -> None:
+        self.ended += 1
+
+
+def generated() -> Any:
+    while True:
+        yield from ((X[at : at + 8], Y[at : at + 8].astype(np.float64)) for at in range(0, 56, 8))
+
+
 CALLS: dict[str, tuple[Callable[[], keras.Model], Callable[[], dict[str, Any]]]] = {
     "a dataset": (a_model, lambda: {"x": shuffled(), "validation_data": (X, Y)}),
     "a dataset in parts": (a_model, lambda: {"x": shuffled().repeat(), "steps_per_epoch": 4}),
@@ -68,6 +88,8 @@ CALLS: dict[str, tuple[Callable[[], keras.Model], Callable[[], dict[str, Any]]]]
         lambda: {"x": labelled(), "class_weight": {0: 0.5, 1: 2.0, 2: 1.5}},
     ),
     "a dict of arrays": (of_two_inputs, lambda: {"x": {"left": X[:, :2], "right": X[:, 2:]}, "y": Y}),
+    "a PyDataset": (a_model, lambda: {"x": Halves()}),
+    "a generator": (a_model, lambda: {"x": generated(), "steps_per_epoch": 5}),
     "later epochs": (a_model, lambda: {"x": X, "y": Y, "initial_epoch": 2}),
 }
 
@@ -103,6 +125,26 @@ def test_paused_in_mid_epoch_it_ends_where_it_would_have(tmp_path: Path) -> None
     assert resumed == history and len(history["val_loss"]) == 4
 
 
+def test_an_epoch_of_python_batches_restarts_where_it_was_interrupted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ends: list[int] = []
+
+    class Notes(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            ends.append(int(self.model.optimizer.iterations))
+
+    def run(*callbacks: Any) -> None:
+        data, model = Halves(), a_model()
+        trainerd.keras.fit(model, data, epochs=3, verbose=0, callbacks=[Notes(), *callbacks], logdir=tmp_path)
+
+    with pytest.raises(trainerd.keras.Paused):
+        run(Stops(6))
+    run()
+    assert ends == [4, 6 + 4, 6 + 4 + 4]
+    assert "the position in a Halves cannot be saved: a resume restarts the epoch" in caplog.text
+
+
 def test_more_epochs_continue_and_done_ones_are_an_error(tmp_path: Path) -> None:
     whole, history = train(tmp_path / "whole")
     train(tmp_path / "parts", epochs=2)
@@ -133,7 +175,9 @@ def test_settings_are_those_of_a_config(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"x": (each for each in [1])}, "x is of type generator"),
+        ({"x": "data"}, "x is of type str"),
+        ({"x": iter([])}, "x has no batch"),
+        ({"x": Halves(), "y": Y}, "x is a Halves, which contains the batches, so y must be left out"),
         ({"x": shuffled(), "y": Y}, "which contains the batches, so y must be left out"),
         ({"x": shuffled(), "validation_split": 0.1}, "validation_split is for arrays"),
         ({"x": X, "y": Y, "validation_split": 1.5}, "must be between 0 and 1, and is 1.5"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +12,11 @@ import tensorflow as tf
 
 from trainerd.errors import EntryError
 from trainerd.job.definition import KerasJob
+from trainerd.programs.keras.batches import of_python
 
+log = logging.getLogger(__name__)
+
+_RESTARTS = "the position in a %s cannot be saved: a resume restarts the epoch that was interrupted"
 _BATCH_SIZE = 32  # Keras's default, for arrays
 
 
@@ -31,7 +36,8 @@ def as_job(
 
     Args:
       model: the model, compiled.
-      x, y, sample_weight: arrays, or lists, tuples and dicts of arrays; or a `tf.data.Dataset` as x alone.
+      x, y, sample_weight: arrays, or lists, tuples and dicts of arrays; or a `tf.data.Dataset`, a PyDataset or a
+        generator as x alone.
       batch_size: examples of a batch of arrays. Default: 32.
       validation_split: the part of the arrays, from their end, to validate with.
       validation_data: data to validate with.
@@ -41,16 +47,21 @@ def as_job(
     Raises:
       EntryError: they are not what `fit` takes, or trainerd cannot train so.
     """
-    if isinstance(x, tf.data.Dataset):
-        _require_none("x is a tf.data.Dataset", y=y, sample_weight=sample_weight, batch_size=batch_size)
+    made = of_python(x, shuffle=bool(others.get("shuffle")))
+    if isinstance(x, tf.data.Dataset) or made is not None:
+        kind = type(x).__name__ if made is not None else "tf.data.Dataset"
+        _require_none(f"x is a {kind}", y=y, sample_weight=sample_weight, batch_size=batch_size)
         if validation_split:
             raise EntryError("fit: validation_split is for arrays. Split the dataset yourself: take() and skip().")
+        if made is not None:
+            log.warning(_RESTARTS, kind, extra={"event": "input"})
+            x = made
         data = x if class_weight is None else x.map(_Weighted(class_weight))
         return KerasJob(model, data, validation_data, **others)
     if not _is_arrays(x):
         raise EntryError(
             f"fit: x is of type {type(x).__name__}. trainerd takes arrays, tensors, pandas objects, and lists, tuples "
-            "and dicts of them; or a tf.data.Dataset."
+            "and dicts of them; a tf.data.Dataset, a PyDataset, or a generator."
         )
     if class_weight is not None and sample_weight is not None:
         raise EntryError("fit: give class_weight or sample_weight, not both.")

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+
 from trainerd.config import parse
 from trainerd.config.schema import Config
 from trainerd.errors import UsageError
@@ -55,7 +57,7 @@ def fit(
     Args:
       model: the model, compiled.
       x: the inputs as `fit` takes them: an array, a tensor, a pandas object, or a list, tuple or dict of these; or a
-        `tf.data.Dataset` of what the model's `train_step` takes.
+        `tf.data.Dataset`, a `keras.utils.PyDataset` or a generator of what the model's `train_step` takes.
       y: the targets, if x is no dataset.
       batch_size: examples of a batch, if x is no dataset. Default: 32.
       epochs: the number of the last epoch. A larger one than before continues.
@@ -111,8 +113,10 @@ def fit(
             f"this process has trained {done} epochs in {rundir}, and fit was called again for {epochs}. Raise epochs "
             "to train on, or give each call a logdir of its own."
         )
+    is_exact = isinstance(job.data, tuple) or isinstance(x, tf.data.Dataset)
     keys = {**(settings or {}), "logdir": os.fspath(logdir), "entry": "fit:fit"}
-    config = replace(parse.parse(keys), entry=this_program())
+    config = parse.parse(keys)
+    config = replace(config, entry=this_program(), input_position=config.input_position if is_exact else "restart")
     if verbose == "auto":
         verbose = 0 if is_hosted() else 1  # the daemon shows the run itself
     bar = Bar(int(verbose)) if verbose else None
@@ -122,7 +126,7 @@ def fit(
             job,
             bar=bar,
             max_steps=config.max_steps,
-            exact_input=config.input_position == "exact",
+            exact_input=is_exact and config.input_position == "exact",
             stop_on_nan=config.stop_on_nan,
             repeats=config.deterministic,
         )

@@ -161,8 +161,10 @@ class KerasJobSession(FunctionSession):
         self._begin(progress)
         self._row, self._before, self._remembered = {}, None, None
         super().restore(prefix)
-        if not self._exact_input:
+        if not self._exact_input:  # the data restarts, and an epoch with it, unless only its end is left
             self._progress.input_began = self.step
+            if self._progress.logs is None:
+                self._progress.epoch_began, self._progress.batch_began = None, False
 
     def _passed_over(self, count: int) -> None:
         """Move the beginning of the data back by so many steps: the epoch ends sooner."""
