@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import shlex
 import unicodedata
 from collections.abc import Iterable, Mapping
 
@@ -85,3 +86,12 @@ def seconds(count: float) -> str:
     if hours < 48:
         return f"{hours} h {minutes % 60:02d} min"
     return f"{hours // 24} d {hours % 24} h"
+
+
+def is_plain_word(text: str) -> bool:
+    """Return whether a shell takes a text as it is. Only such a text is offered as a completion, which nobody quotes.
+
+    Anybody may have written the name of a run or a metric: `$(rm x)` would be a command, and an escape sequence reaches
+    the terminal.
+    """
+    return shlex.quote(text) == text

@@ -288,17 +288,20 @@ def test_a_shell_completes(tmp_path: Path, typed: Sequence[str], offered: list[s
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_is_offered_nothing_that_a_terminal_would_obey(tmp_path: Path, shell: str) -> None:
+def test_a_shell_is_offered_nothing_that_it_or_a_terminal_would_obey(tmp_path: Path, shell: str) -> None:
     """Anybody may have written the manifest: the job has."""
     rundir = run_in(tmp_path / "one")
-    metrics = {"loss": 1.0, "\x1b[2Jx": 2.0, "a\nb": 3.0}
+    metrics = {"loss": 1.0, "\x1b[2Jx": 2.0, "a\nb": 3.0, "q$(touch${IFS}x)": 4.0, "a;b": 5.0, "`a`": 6.0}
     CheckpointStore(rundir).publish(FakeSnapshot(20, 1.0), About("\x1b]0;title\x07\nnew line", metrics))
     run_in(tmp_path / "\x1bcrun")
+    run_in(tmp_path / "a;b")
     for typed in (["rollback", "--logdir", "one", ""], ["status", ""], ["history", "--logdir", "one", "--metric", ""]):
         environment = {"_TRAINERD_COMPLETE": f"{shell}_complete", "COMP_WORDS": " ".join(["trainerd", *typed])}
         environment["COMP_CWORD"] = "" if shell == "fish" else str(len(typed))
         done = CliRunner(env=environment).invoke(cli, prog_name="trainerd")
         assert done.exit_code == 0 and all(line.isprintable() for line in done.output.expandtabs().splitlines())
+        offered = [each for each in ("touch", "a;b", "`") if each in done.output]
+        assert not offered, "a shell does not quote what it is offered"
         assert {"rollback": "20", "status": "one", "history": "loss"}[typed[0]] in done.output
 
 

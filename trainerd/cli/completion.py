@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 from trainerd.cli import options
 from trainerd.errors import TrainerdError
 from trainerd.history.timeline import TimelineEntry, present_line
-from trainerd.text import printable
+from trainerd.text import is_plain_word, printable
 
 _TARGETS = ("best", "minimum")
 
@@ -37,9 +37,8 @@ def _said(text: str) -> str:
 
 
 def _starting(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """Return the words that begin like this. A word with control characters, which would reach the terminal, is left
-    out."""
-    return [CompletionItem(word) for word in words if word.isprintable() and word.startswith(incomplete)]
+    """Return the words that begin like this, and that a shell takes as they are; see `is_plain_word`."""
+    return [CompletionItem(word) for word in words if is_plain_word(word) and word.startswith(incomplete)]
 
 
 def _entries(ctx: click.Context) -> list[TimelineEntry]:

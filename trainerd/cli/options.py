@@ -29,6 +29,7 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.runs import all_paths
 from trainerd.rundir.state import LARGEST, read_state
 from trainerd.system.absolute import absolute
+from trainerd.text import is_plain_word
 from trainerd.workers.plan import make_plan
 
 Command = Callable[..., Any]
@@ -75,7 +76,7 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the names of the runs, and folders."""
         found = registry.names(all_paths()).values()
-        named = [CompletionItem(name) for name in sorted(found) if name.isprintable() and name.startswith(incomplete)]
+        named = [CompletionItem(name) for name in sorted(found) if is_plain_word(name) and name.startswith(incomplete)]
         return named or [CompletionItem(incomplete, type="dir")]
 
 
