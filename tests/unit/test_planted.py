@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from trainerd.checkpoints.store import CheckpointStore
 from trainerd.cli import as_owner
 from trainerd.cli.app import COMMANDS
 from trainerd.errors import NotRunningError, StorageError
-from trainerd.rundir import lock
+from trainerd.rundir import lock, request_files
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State
 from trainerd.system.machine import Machine
@@ -193,6 +194,38 @@ def test_a_link_of_another_user_to_a_run_of_roots_is_no_run_of_roots(rundir: Run
     os.chown(link, 12345, 12345, follow_symlinks=False)
     with pytest.raises(StorageError, match="a symbolic link that uid 12345 has made"):
         as_owner.require_owner(RunDirectory(link))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("command", ["evaluate", "export", "predict", "doctor"])
+def test_root_runs_no_job_of_another_users_config_on_a_run_of_its_own(
+    rundir: RunDirectory, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "job.py").write_text("import pathlib\npathlib.Path('ran').touch()\n")
+    (project / "trainerd.toml").write_text(f'entry = "job:job"\nlogdir = "{rundir.path}"\n')
+    monkeypatch.chdir(project)
+    CheckpointStore(rundir).publish(FakeSnapshot(5, 10.0), About("test"))
+    more = {"export": ["out"], "predict": ["-o", "p.csv"], "doctor": ["--python", sys.executable]}
+    for theirs in (project, project / "trainerd.toml"):
+        os.chown(theirs, 12345, 12345)
+        code, text = cli(command, *more.get(command, []))
+        assert code == 64 and f"{theirs} belongs to uid 12345, and this command runs the job's code" in text, text
+        os.chown(theirs, 0, 0)
+    assert not (project / "ran").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_request_does_not_open_a_file_that_is_there_to_others(rundir: RunDirectory) -> None:
+    secret = rundir.path / "save"
+    secret.write_text("secret\n")
+    secret.chmod(0o600)
+    os.chown(rundir.path, 12345, 12345)
+    request_files.append(secret, "id\n")
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    request_files.append(rundir.pause, "id\n")
+    assert stat.S_IMODE(rundir.pause.stat().st_mode) == 0o644
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user need not ask")

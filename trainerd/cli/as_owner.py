@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from trainerd.config.schema import Config
 from trainerd.errors import NotRunningError, UsageError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system import safe_paths
@@ -39,6 +40,24 @@ def require_owner(rundir: RunDirectory, does: str = RUNS_JOB) -> None:
         raise NotRunningError(f"the run directory {rundir.path} does not exist.")
 
 
+def require_own_job(rundir: RunDirectory, config: Config) -> None:
+    """Require that this command may run the code of a job, from checkpoints in this run directory.
+
+    Args:
+      rundir: the run directory.
+      config: names the job. Its folder comes first on the import path.
+
+    Raises:
+      UsageError, NotRunningError, StorageError: see `require_owner`; of the config and its folder too.
+    """
+    require_owner(rundir)
+    for path in [config.folder, *([config.path] if config.path is not None else [])] if os.geteuid() == 0 else []:
+        with storage(f"read {path}"):
+            owner = path.stat().st_uid
+        if owner != 0:
+            raise _refusal(path, path.resolve(), owner, RUNS_JOB)
+
+
 def _exists_and_is_roots(rundir: RunDirectory, does: str) -> bool:
     """Return whether a run directory exists, and require that it is root's."""
     owner, real = None, rundir.path
@@ -46,8 +65,12 @@ def _exists_and_is_roots(rundir: RunDirectory, does: str) -> bool:
         owner, real = os.fstat(folder).st_uid, rundir.path.resolve()
     if owner is None or owner == 0:
         return owner == 0
-    raise UsageError(
-        f"{rundir.path} belongs to {_name(owner)}, and this command {does}, which root does not do for another "
+    raise _refusal(rundir.path, real, owner, does)
+
+
+def _refusal(path: Path, real: Path, owner: int, does: str) -> UsageError:
+    return UsageError(
+        f"{path} belongs to {_name(owner)}, and this command {does}, which root does not do for another "
         f"user. Run it as that user:\n\n    {_command(real, owner)}\n"
     )
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system import safe_paths
 from trainerd.system.durable_files import storage
-from trainerd.system.regular_files import open_to_append, open_to_read
+from trainerd.system.regular_files import open_to_append_for_all, open_to_read
 
 log = logging.getLogger(__name__)
 
@@ -63,11 +63,8 @@ def append(path: Path, line: str) -> None:
       StorageError: it cannot be written.
     """
     with storage(f"write {path}"):
-        descriptor = open_to_append(path)
+        descriptor = open_to_append_for_all(path)  # the trainer must be able to read it
         try:
-            # Whatever the umask, the trainer must be able to read it; who does not own the file need not care.
-            with contextlib.suppress(PermissionError):
-                os.fchmod(descriptor, 0o644)
             os.write(descriptor, line.encode())
         finally:
             os.close(descriptor)

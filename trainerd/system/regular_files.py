@@ -70,6 +70,23 @@ def open_to_append(path: Path, mode: int = 0o644) -> int:
     return _opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, mode)
 
 
+def open_to_append_for_all(path: Path) -> int:
+    """Open a regular file for appending. If it is missing, make it so that all may read it, whatever the umask.
+
+    Returns:
+      Its descriptor.
+
+    Raises:
+      OSError: see `open_to_append`.
+    """
+    try:
+        descriptor = _opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL)
+    except FileExistsError:  # its mode stays: somebody may have moved a secret of ours there
+        return open_to_append(path)
+    os.fchmod(descriptor, 0o644)
+    return descriptor
+
+
 def _opened(path: Path, flags: int, mode: int = 0o644) -> int:
     with safe_paths.opened(path.parent) as folder:
         try:

@@ -64,7 +64,7 @@ def command(
         raise UsageError(f"--entry: expected MODULE:ATTRIBUTE, such as job:job, got {entry!r}.")
     config = options.config_of_run(run)
     rundir = options.run_to_change(run)
-    as_owner.require_owner(rundir)
+    as_owner.require_own_job(rundir, config)
 
     def chosen() -> list[int]:
         return _chosen(rundir, steps, every=every or follow, minima=minima, since=since)

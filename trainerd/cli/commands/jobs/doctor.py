@@ -58,7 +58,7 @@ def _rehearsed(facts: Facts, python: Path | None) -> Iterator[Finding]:
     if python is None:
         return
     if facts.newest is not None:
-        as_owner.require_owner(facts.rundir)
+        as_owner.require_own_job(facts.rundir, facts.config)
     from trainerd.doctor.upgrade.python import Python
     from trainerd.doctor.upgrade.rehearsal import rehearse
 

@@ -41,7 +41,7 @@ def command(
     require_free(target)
     config = options.config_of_run(run)
     rundir = options.find_rundir(run)
-    as_owner.require_owner(rundir)
+    as_owner.require_own_job(rundir, config)
     found = chosen.checkpoint(rundir, where, metric)
     os.chdir(config.folder)
     with tensorflow_import.quiet():

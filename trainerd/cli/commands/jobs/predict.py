@@ -31,7 +31,7 @@ def command(words: tuple[str, ...], metric: str | None, output: Path, run: optio
     output = output.absolute()
     config = options.config_of_run(run)
     rundir = options.find_rundir(run)
-    as_owner.require_owner(rundir)
+    as_owner.require_own_job(rundir, config)
     found = chosen.checkpoint(rundir, where, metric)
     os.chdir(config.folder)
     with tensorflow_import.quiet():
