@@ -326,7 +326,7 @@ def test_an_empty_run_directory_is_a_new_run(rundir: RunDirectory) -> None:
     assert latest.newest_verified(rundir, CheckpointStore(rundir)) is None
 
 
-@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a/b"])
+@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a/b", "a\0b"])
 def test_a_manifest_never_names_a_file_outside(rundir: RunDirectory, name: str) -> None:
     bad = manifest.Manifest("r", step=3, at=0.0, files={name: manifest.FileRecord(1, "x")})
     rundir.manifest(3).write_bytes(bad.to_bytes())

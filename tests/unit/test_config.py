@@ -89,7 +89,9 @@ def test_an_entry_that_is_none(tmp_path: Path, entry: str) -> None:
     assert 'entry: expected "module:attribute"' in mistakes(tmp_path, f'entry = "{entry}"\nlogdir = "r"\n')[1]
 
 
-@pytest.mark.parametrize("content", [b"logdir = runs", b"\xff\xfe", b"[", b"a = 1\na = 2"])
+@pytest.mark.parametrize(
+    "content", [b"logdir = runs", b"\xff\xfe", b"[", b"a = 1\na = 2", b"a = " + b"[" * 100_000, b"#" * (1 << 20) + b"#"]
+)
 def test_a_file_that_is_no_toml(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "trainerd.toml"
     path.write_bytes(content)

@@ -149,7 +149,7 @@ def read(path: Path, *, checked: bool = True) -> Manifest:
         raise DamagedError(f"{path.name}: not a manifest ({type(error).__name__})") from error
     if not path.name.endswith(f"-{manifest.step}.json"):
         raise DamagedError(f"{path.name}: it is the manifest of step {manifest.step}")
-    if any("/" in name or name in ("", ".", "..") for name in manifest.files):
+    if any("/" in name or "\0" in name or name in ("", ".", "..") for name in manifest.files):
         raise DamagedError(f"{path.name}: names a file outside the run directory")
     return manifest
 

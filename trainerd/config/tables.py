@@ -16,7 +16,9 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 
 from trainerd.errors import ConfigError
-from trainerd.text import counted
+from trainerd.text import counted, size
+
+_LIMIT = 1 << 20  # bytes
 
 
 def key(default: Any, unit: str, text: str) -> Any:
@@ -53,7 +55,11 @@ def read(path: Path, advice: str) -> dict[str, Any]:
     try:
         if path.exists() and not path.is_file():  # a FIFO would be waited for
             raise ConfigError(f"cannot read {path}: it is not a regular file.")
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        with path.open("rb") as file:
+            content = file.read(_LIMIT + 1)
+        if len(content) > _LIMIT:
+            raise ConfigError(f"cannot read {path}: it is larger than {size(_LIMIT)}, which no config is.")
+        return tomllib.loads(content.decode("utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"there is no {path}. {advice}") from None
     except UnicodeDecodeError as error:
@@ -61,6 +67,8 @@ def read(path: Path, advice: str) -> dict[str, Any]:
         raise ConfigError(f"{path} is not text in UTF-8: {said}. Save it as UTF-8.") from None
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path} is not TOML that trainerd reads: its values are nested too deep.") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f'{path} is not TOML: {error}. Strings need quotes: key = "text".') from None
 

@@ -129,6 +129,8 @@ def test_metrics_are_served_in_the_format_that_is_asked_for(make_run: MakeRun, r
     assert plain.mimetype == "text/plain" and 'trainerd_step{run="one"} 3.0' in plain.text
     new = client(runs).get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
     assert new.mimetype == "application/openmetrics-text" and new.text.endswith("# EOF\n")
+    odd = client(runs).get("/metrics", headers={"Accept": "application/openmetrics-text; version=x"})
+    assert odd.status_code == 200 and odd.mimetype == "text/plain"
 
 
 def test_an_error_of_one_run_is_said(make_run: MakeRun, runs: Runs) -> None:

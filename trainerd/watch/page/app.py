@@ -132,7 +132,10 @@ class App:
         raise NotFound(f"there is no run {name!r}.")
 
     def _metrics(self, request: Request) -> Response:
-        encode, kind = choose_encoder(request.headers.get("Accept", ""))
+        try:
+            encode, kind = choose_encoder(request.headers.get("Accept", ""))
+        except (TypeError, ValueError):  # of a version that is no number
+            encode, kind = choose_encoder("")
         return Response(encode(self._registry), content_type=kind)
 
     def _healthz(self, request: Request) -> Response:
