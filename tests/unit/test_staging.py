@@ -108,3 +108,17 @@ def test_a_folder_is_staged_where_there_are_no_locks(tmp_path: Path, monkeypatch
     left.mkdir()
     put_together(tmp_path / "out")
     assert read(tmp_path / "out") == CONTENT and left.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_another_user_puts_in_the_place_of_the_staging_folder_is_not_moved(tmp_path: Path) -> None:
+    """Its parent folder is theirs, so they may exchange it for a link to a folder of root's."""
+    roots = tmp_path / "roots"
+    (roots / "out").mkdir(parents=True)
+    with pytest.raises(OSError, match="a symbolic link that uid 12345 has made"), staged(tmp_path / "out") as staging:
+        place = staging.parent
+        place.rename(tmp_path / "aside")
+        place.symlink_to(roots)
+        os.chown(place, 12345, 12345, follow_symlinks=False)
+        put_in_place(staging, tmp_path / "out")
+    assert (roots / "out").exists() and not (tmp_path / "out").exists()

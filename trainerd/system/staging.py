@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainerd.errors import UsageError
+from trainerd.system import safe_paths
 from trainerd.system.durable_files import NO_LINKS, fsync_directory, fsync_file
 
 _SUFFIX = ".trainerd-staging"
@@ -40,10 +41,11 @@ def staged(folder: Path) -> Iterator[Path]:
             _remove_if_left(path)
     place, descriptor = _make_locked(folder)
     try:
-        (place / folder.name).mkdir()
+        safe_paths.make_folder(place / folder.name)
         yield place / folder.name
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            safe_paths.remove_tree(place)
         os.close(descriptor)
 
 
@@ -86,7 +88,7 @@ def put_in_place(staging: Path, target: Path) -> None:
         fsync_directory(path) if path.is_dir() else fsync_file(path)
     fsync_directory(staging) if staging.is_dir() else fsync_file(staging)
     try:
-        staging.rename(target) if staging.is_dir() else _name_file(staging, target)
+        safe_paths.rename(staging, target) if staging.is_dir() else _name_file(staging, target)
     except OSError as error:
         if error.errno in _TAKEN:
             raise _taken(target) from error
@@ -111,9 +113,9 @@ def _taken(target: Path) -> UsageError:
 def _name_file(staging: Path, target: Path) -> None:
     """Give a file its name. A link, unlike a rename, never replaces what has that name."""
     try:
-        os.link(staging, target, follow_symlinks=False)
+        safe_paths.link(staging, target)
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
         require_free(target)
-        staging.rename(target)
+        safe_paths.rename(staging, target)
