@@ -20,6 +20,7 @@ from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.cli import as_owner
 from trainerd.cli.app import COMMANDS
+from trainerd.config import parse as configs
 from trainerd.errors import NotRunningError, StorageError
 from trainerd.rundir import lock, request_files
 from trainerd.rundir.paths import RunDirectory
@@ -214,6 +215,9 @@ def test_root_runs_no_job_of_another_users_config_on_a_run_of_its_own(
         assert code == 64 and f"{theirs} belongs to uid 12345, and this command runs the job's code" in text, text
         os.chown(theirs, 0, 0)
     assert not (project / "ran").exists()
+    os.chown(project, 12345, 12345)
+    State(Phase.PAUSED).write(rundir.state)  # root's trainer does so: in a container the project is often mounted
+    as_owner.require_own_job(rundir, configs.load(project / "trainerd.toml"))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")

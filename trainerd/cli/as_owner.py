@@ -14,6 +14,7 @@ from pathlib import Path
 from trainerd.config.schema import Config
 from trainerd.errors import NotRunningError, UsageError
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import read_state
 from trainerd.system import safe_paths
 from trainerd.system.durable_files import storage
 from trainerd.system.machine import MACHINE
@@ -43,6 +44,9 @@ def require_owner(rundir: RunDirectory, does: str = RUNS_JOB) -> None:
 def require_own_job(rundir: RunDirectory, config: Config) -> None:
     """Require that this command may run the code of a job, from checkpoints in this run directory.
 
+    The job of another user's config runs as root only if root has trained the run itself, as in a container with a
+    project that is mounted.
+
     Args:
       rundir: the run directory.
       config: names the job. Its folder comes first on the import path.
@@ -51,7 +55,9 @@ def require_own_job(rundir: RunDirectory, config: Config) -> None:
       UsageError, NotRunningError, StorageError: see `require_owner`; of the config and its folder too.
     """
     require_owner(rundir)
-    for path in [config.folder, *([config.path] if config.path is not None else [])] if os.geteuid() == 0 else []:
+    if os.geteuid() != 0 or read_state(rundir.state) is not None:
+        return
+    for path in [config.folder, *([config.path] if config.path is not None else [])]:
         with storage(f"read {path}"):
             owner = path.stat().st_uid
         if owner != 0:
