@@ -67,7 +67,7 @@ def test_nothing_is_imported_before_the_script_does_it(project: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "more", "code", "says"),
     [
-        (None, "", 69, "entry = 'train.py': there is no file"),
+        (None, "", 69, "train.py does not exist"),
         ("import trainerd\n", "seed = 1\n", 69, "`seed` and `deterministic` have no effect on a script"),
         ("raise ValueError('my own mistake')\n", "", 70, "the program failed at step 0: ValueError: my own mistake"),
         ("import sys\nsys.exit(3)\n", "", 70, "SystemExit: 3"),

@@ -52,7 +52,7 @@ def require_own_job(rundir: RunDirectory, config: Config) -> None:
       config: names the job. Its folder comes first on the import path.
 
     Raises:
-      UsageError, NotRunningError, StorageError: see `require_owner`; of the config and its folder too.
+      UsageError, NotRunningError, StorageError: see `require_owner`. The config and its folder are checked too.
     """
     require_owner(rundir)
     if os.geteuid() != 0 or read_state(rundir.state) is not None:

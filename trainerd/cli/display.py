@@ -84,7 +84,7 @@ def render(state: State, now: float) -> RenderableType:
     of = f" of {state.end:,}" if state.end else ""
     table.add_row(str(state.phase), f"step {state.step:,}{of}")
     for name, value in state.shown_metrics().items():
-        table.add_row(Text(printable(" ".join(name.split()))), value)  # a name is no markup, and one line
+        table.add_row(Text(printable(" ".join(name.split()))), value)  # a name may contain markup and newlines
     if not state.phase.is_over:
         rate = f"{state.steps_per_sec:,.0f} steps/s" if state.steps_per_sec else "–"
         eta = f", {seconds(state.eta_secs)} left" if state.eta_secs is not None else ""

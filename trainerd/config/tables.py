@@ -58,7 +58,7 @@ def read(path: Path, advice: str) -> dict[str, Any]:
         with path.open("rb") as file:
             content = file.read(_LIMIT + 1)
         if len(content) > _LIMIT:
-            raise ConfigError(f"cannot read {path}: it is larger than {size(_LIMIT)}, which no config is.")
+            raise ConfigError(f"cannot read {path}: it is larger than {size(_LIMIT)}, the most that trainerd reads.")
         return tomllib.loads(content.decode("utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"there is no {path}. {advice}") from None
@@ -68,7 +68,7 @@ def read(path: Path, advice: str) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error}") from None
     except RecursionError:
-        raise ConfigError(f"{path} is not TOML that trainerd reads: its values are nested too deep.") from None
+        raise ConfigError(f"cannot read {path}: its values are nested too deeply.") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f'{path} is not TOML: {error}. Strings need quotes: key = "text".') from None
 

@@ -14,11 +14,11 @@ def program_of(config: Config) -> Program:
     """Return the program that runs the script which a config names. Nothing is imported before its own first import.
 
     Raises:
-      EntryError: there is no such file, or the config has a key that only the script itself can apply.
+      EntryError: the script does not exist, or the config has a key that only the script itself can apply.
     """
     path = config.folder / config.entry
     if not path.is_file():
-        raise EntryError(f"entry = {config.entry!r}: there is no file {path}.")
+        raise EntryError(f"entry = {config.entry!r}: the script {path} does not exist.")
     if config.seed is not None or config.deterministic:
         raise EntryError(
             f"entry = {config.entry!r}: `seed` and `deterministic` have no effect on a script. Leave them out, and "

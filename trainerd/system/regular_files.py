@@ -31,7 +31,7 @@ def read_regular(path: Path, limit: int = MIB, *, start: int = 0) -> bytes:
       start: the first byte that is read.
 
     Raises:
-      OSError: it cannot be read; ELOOP for a link, EISDIR for a folder, ENXIO for anything else that is no file,
+      OSError: it cannot be read; ELOOP for a link, EISDIR for a folder, ENXIO for anything else but a file,
         EOVERFLOW for a file that is too large, EPERM for a file that another user has planted.
     """
     descriptor = _opened(path, os.O_RDONLY)  # a listing reads thousands: a file object would take half as long again

@@ -35,7 +35,7 @@ def of_python(x: Any, *, shuffle: bool) -> tf.data.Dataset | None:
 
 
 class _Batches:
-    """The batches of a PyDataset, once; then its epoch has ended."""
+    """Yields each batch of a PyDataset once, and then ends its epoch."""
 
     def __init__(self, batches: Any, *, shuffle: bool) -> None:
         self.batches = batches

@@ -58,8 +58,8 @@ def fit(
       model: the model, compiled.
       x: the inputs as `fit` takes them: an array, a tensor, a pandas object, or a list, tuple or dict of these; or a
         `tf.data.Dataset`, a `keras.utils.PyDataset` or a generator of what the model's `train_step` takes.
-      y: the targets, if x is no dataset.
-      batch_size: examples of a batch, if x is no dataset. Default: 32.
+      y: the targets. Leave them out if x yields batches.
+      batch_size: examples of a batch of arrays. Default: 32.
       epochs: the number of the last epoch. A larger one than before continues.
       verbose: 0: nothing; 1: a bar; 2: a line for each epoch; "auto": a bar, and nothing under the daemon.
       callbacks: `keras.callbacks`; what they remember is saved too.
@@ -80,8 +80,8 @@ def fit(
       The `keras.callbacks.History` of all epochs, those before a pause or a kill too.
 
     Raises:
-      Paused: it was saved and is paused. Not caught, this ends the process with 0.
-      UsageError: this process has done these epochs in that run directory.
+      Paused: the run was saved and is paused. If the program does not catch it, the process exits with 0.
+      UsageError: an earlier call of this process has ended in that run directory, with as many epochs.
       EntryError: the model or an argument cannot be used.
       ConfigError: a setting is wrong.
       InUseError: another process trains in that run directory.
@@ -110,8 +110,8 @@ def fit(
     rundir = absolute(Path(logdir))
     if epochs <= (done := _finished.get(str(rundir), -1)):
         raise UsageError(
-            f"this process has trained {done} epochs in {rundir}, and fit was called again for {epochs}. Raise epochs "
-            "to train on, or give each call a logdir of its own."
+            f"fit has ended with epochs={done} in {rundir}, and this process calls it again with epochs={epochs}. "
+            "Raise epochs to continue, or give each call its own logdir."
         )
     is_exact = isinstance(job.data, tuple) or isinstance(x, tf.data.Dataset)
     keys = {**(settings or {}), "logdir": os.fspath(logdir), "entry": "fit:fit"}

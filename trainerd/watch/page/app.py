@@ -134,7 +134,7 @@ class App:
     def _metrics(self, request: Request) -> Response:
         try:
             encode, kind = choose_encoder(request.headers.get("Accept", ""))
-        except (TypeError, ValueError):  # of a version that is no number
+        except (TypeError, ValueError):  # the version is not a number
             encode, kind = choose_encoder("")
         return Response(encode(self._registry), content_type=kind)
 
