@@ -7,6 +7,6 @@ from __future__ import annotations
 
 from trainerd.loop.outcome import Paused
 from trainerd.programs.keras.fit import fit
-from trainerd.sessions.keras.supervise import Supervise
+from trainerd.programs.keras.supervise import Supervise
 
 __all__ = ["Paused", "Supervise", "fit"]

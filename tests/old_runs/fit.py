@@ -11,6 +11,4 @@ import trainerd.keras
 logging.basicConfig(level=logging.INFO)
 plateau = keras.callbacks.ReduceLROnPlateau("loss", patience=10**9)
 with trainerd.keras.Supervise("run", callbacks=[plateau]) as supervise:
-    linear_model().fit(
-        supervise.data(linear_data()), epochs=int(sys.argv[1]), verbose=0, callbacks=[plateau, supervise]
-    )
+    linear_model().fit(linear_data(), epochs=int(sys.argv[1]), verbose=0, callbacks=[plateau, supervise])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import trainerd
-from tests.waiting import send_signal, wait_for
+from tests.waiting import send_signal
 from trainerd.loop.flag import Flag
 from trainerd.sessions.keras.job_session import KerasJobSession
 
@@ -53,29 +52,6 @@ def unknown() -> tf.data.Dataset:
 
 def endless() -> tf.data.Dataset:
     return reshuffled().repeat()
-
-
-def fit(
-    folder: Path | None,
-    *before: Any,
-    data: Callable[[], tf.data.Dataset] = reshuffled,
-    keeps_data: bool = True,
-    epochs: int = 5,
-    patience: int = 2,
-    steps: int | None = None,
-    make: Callable[[], keras.Model] = a_model,
-    **options: Any,
-) -> keras.Model:
-    """A program that keeps `fit`, with callbacks that remember."""
-    model = make()
-    stop = keras.callbacks.EarlyStopping("loss", patience=patience, min_delta=0.5, restore_best_weights=True)
-    rate = keras.callbacks.LearningRateScheduler(lambda epoch, now: now * 0.9)
-    supervise = trainerd.keras.Supervise(str(folder), callbacks=[stop], **options) if folder else None
-    with supervise or threading.Lock():
-        dataset = supervise.data(data()) if supervise and keeps_data else data()
-        callbacks = [*before, stop, rate, *([supervise] if supervise else [])]
-        model.fit(dataset, epochs=epochs, steps_per_epoch=steps, verbose=0, shuffle=False, callbacks=callbacks)
-    return model
 
 
 class Marks(keras.callbacks.Callback):  # type: ignore[misc]
@@ -148,20 +124,6 @@ def assert_same(one: keras.Model, other: keras.Model) -> None:
         assert np.array_equal(mine, theirs)
 
 
-class At(keras.callbacks.Callback):  # type: ignore[misc]
-    """Does something after a batch, counted over all of fit."""
-
-    def __init__(self, batch: int, act: Callable[[], object], wait: Callable[[], bool] = lambda: True) -> None:
-        super().__init__()
-        self.left, self.act, self.wait = batch, act, wait
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.left -= 1
-        if self.left == 0:
-            self.act()
-            wait_for(self.wait, "what a callback waits for", 20)
-
-
 def terminate() -> None:
     send_signal(signal.SIGTERM)
 
@@ -176,16 +138,3 @@ class Heads(keras.Model):  # type: ignore[misc]
         self.heads = {name: keras.layers.Dense(1) for name in names}
         for head in self.heads.values():
             head.build((None, 4))
-
-
-class Once(keras.callbacks.Callback):  # type: ignore[misc]
-    """Fails once, after so many batches."""
-
-    def __init__(self, batches: int) -> None:
-        super().__init__()
-        self.left = batches
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise OSError("of another callback")

@@ -142,25 +142,6 @@ def in_a_session(logdir: Path, steps: int) -> list[float]:
         return [float(session.run(lambda: model.train_step(X)["loss"])) for _ in range(steps)]
 
 
-def in_fit(logdir: Path, steps: int) -> list[float]:
-    """The data is without an end, so that an epoch may be any number of steps."""
-    model, losses = Listed(), list[float]()
-    model.compile()
-    reported = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: losses.append(float(logs["loss"])))
-    with trainerd.keras.Supervise(str(logdir)) as supervise:
-        data = supervise.data(tf.data.Dataset.from_tensors(X).repeat())
-        done = len(list(logdir.glob("*.index"))) * 3
-        model.fit(
-            data,
-            epochs=(done + steps) // 3,
-            steps_per_epoch=3,
-            verbose=0,
-            shuffle=False,
-            callbacks=[reported, supervise],
-        )
-    return losses
-
-
 def in_a_job(logdir: Path, steps: int) -> list[float]:
     model = Listed()
     model.compile()
@@ -175,7 +156,7 @@ def in_a_job(logdir: Path, steps: int) -> list[float]:
     return [round(loss, 6) for loss in losses]
 
 
-@pytest.mark.parametrize("train", every(3, [in_a_job, in_a_session, in_fit]))
+@pytest.mark.parametrize("train", every(3, [in_a_job, in_a_session]))
 def test_what_is_in_a_list_of_a_model_resumes(tmp_path: Path, train: Callable[[Path, int], list[float]]) -> None:
     """Keras has lists and dicts of its own there, into which `tf.train.Checkpoint` does not look."""
     whole = train(tmp_path / "whole", 6)
@@ -364,23 +345,6 @@ def test_a_model_that_is_deep_and_holds_much_is_looked_through() -> None:
     assert len(hidden({"deep": Deep(60)})) == 62
 
 
-def test_fit_says_which_variables_no_checkpoint_holds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    class Elsewhere:
-        count = tf.Variable(0.0, name="elsewhere")
-
-    class Forgetful(Listed):
-        def train_step(self, x: Any) -> dict[str, Any]:
-            return super().train_step(x) | {"count": Elsewhere.count.assign_add(1.0)}
-
-    model = Forgetful()
-    model.compile()
-    with trainerd.keras.Supervise(str(tmp_path)) as supervise:
-        data = supervise.data(tf.data.Dataset.from_tensors(X).repeat())
-        model.fit(data, epochs=1, steps_per_epoch=2, verbose=0, shuffle=False, callbacks=[supervise])
-    [record] = [each for each in caplog.records if getattr(each, "event", "") == "forgotten"]
-    assert "not in the model: elsewhere (" in record.getMessage()
-
-
 def test_a_checkpoint_with_a_root_is_refused(tmp_path: Path) -> None:
     checkpoint = tf.train.Checkpoint(dropping(), count=tf.Variable(1.0))
     with pytest.raises(
@@ -413,8 +377,7 @@ def test_the_slots_of_an_optimizer_of_several_are_saved(tmp_path: Path, kind: st
 
         if kind == "fit":
             with trainerd.keras.Supervise(str(folder)) as supervise:
-                fits = supervise.data(data.repeat())
-                model.fit(fits, steps_per_epoch=1, epochs=end, verbose=0, shuffle=False, callbacks=[supervise])
+                model.fit(data.repeat(), steps_per_epoch=1, epochs=end, verbose=0, shuffle=False, callbacks=[supervise])
         elif kind == "supervisor":
             checkpoint = tf.train.Checkpoint(model=model)
             with trainerd.Supervisor(checkpoint=checkpoint, logdir=str(folder)).managed_session() as session:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from trainerd.loop.signals import open_sessions
@@ -39,19 +37,10 @@ class AbandonedRun:
         or while it may train on. If its folder was removed there is nothing to train on.
         """
         run, session_link = self._run, self._run.session_link
-        library = run.loop.library
-        if library is not None:
-            if not library.was_left(inspect.currentframe()):
-                return
-            session_link.boundary.adopt()  # whichever it was on
         if run.is_within or session_link.is_within or not session_link.boundary.is_mine:
             return
         if run.rundir is not None and lock.was_removed(run.rundir) and not run.rundir.steps():
             self._drop()
-            return
-        if library is not None:
-            log.warning(_MAKES_WAY, "has failed", run.place, extra=_ABANDONED)
-            library.end(open_sessions.left_by_error())
             return
         is_torn = session_link.failed_at == run.changes
         if not is_torn and run.outcome is None:
@@ -60,7 +49,7 @@ class AbandonedRun:
             return
         log.warning(_MAKES_WAY, "has failed" if is_torn else "was asked to stop", run.place, extra=_ABANDONED)
         run.loop.stop(None)
-        run.save_and_leave(session_link.failure if is_torn else None)
+        run.save_and_leave(session_link.failure or open_sessions.left_by_error() if is_torn else None)
 
     def _drop(self) -> None:
         """End the run without a save."""
@@ -69,15 +58,7 @@ class AbandonedRun:
         log.warning(why, run.place, extra=_ABANDONED)
         run.loop.stop(None)
         run.give_up()
-        if run.loop.library is not None:
-            run.loop.library.end(None)
-        else:
-            run.close()
-
-    def was_left(self, frame: FrameType | None) -> bool:
-        """See `open_sessions.left`."""
-        library = self._run.loop.library
-        return library is not None and self._run.session_link.boundary.is_mine and library.was_left(frame)
+        run.close()
 
     def end(self, error: BaseException | None) -> None:
         """Save what is sound of a session that its program has not ended, and leave: the program has ended.
@@ -100,9 +81,6 @@ class AbandonedRun:
             run.wait()
             return
         log.info("the program has ended without ending its session in %s", run.place, extra=_ABANDONED)
-        if run.loop.library is not None:
-            run.loop.library.end(error)
-            return
         if not boundary.lock.acquire(timeout=STUCK_SECS):
             why = "%s: another thread is in the middle of a step, and nothing is saved of it"
             log.warning(why, run.place, extra=_ABANDONED)
@@ -111,6 +89,7 @@ class AbandonedRun:
         boundary.lock.release()
         run.loop.stop(None)
         if not has_failed(error, run.outcome):
-            error = session_link.failure if session_link.failed_at == run.changes else run.requested_error()
+            is_torn = session_link.failed_at == run.changes
+            error = session_link.failure or open_sessions.left_by_error() if is_torn else run.requested_error()
         run.save_and_leave(error)
         run.flush()

@@ -155,7 +155,8 @@ class AttachedRun(ABC):
             reporter = stack.enter_context(self._host.session(self.rundir, [self._saved], saves=self._saves))
             if self.rundir is not None:
                 stack.enter_context(open_sessions.holding(self.place, self._abandoned))
-            stack.enter_context(called_every(IDLE_SECS, boundary.serve_if_idle, name="idle"))
+            if self.loop.serves_when_idle:
+                stack.enter_context(called_every(IDLE_SECS, boundary.serve_if_idle, name="idle"))
             if self.rundir is not None and self._model is not None and reporter is not None:
                 self._reporter = reporter
                 self._run = Run(
@@ -482,7 +483,7 @@ class AttachedRun(ABC):
     @property
     def _ending(self) -> Outcome:
         """The outcome; if none is decided, the end of the loop."""
-        return self.outcome or (outcome.LOOP_ENDED if self.loop.library is None else outcome.FIT_ENDED)
+        return self.outcome or self.loop.ended
 
     @property
     def _says_finished(self) -> bool:

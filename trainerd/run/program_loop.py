@@ -4,20 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType
 
-
-@dataclass(frozen=True)
-class LibraryLoop:
-    """A loop that the program does not write itself, such as that of `fit`. Nothing reports an error that ends it.
-
-    Attributes:
-      was_left: whether the loop has ended, asked where this frame runs.
-      end: saves what is sound of it, and leaves; called with the error that has ended it, if that is known.
-    """
-
-    was_left: Callable[[FrameType | None], bool]
-    end: Callable[[BaseException | None], None]
+from trainerd.loop.outcome import LOOP_ENDED, Outcome
 
 
 @dataclass(frozen=True)
@@ -34,7 +22,8 @@ class ProgramLoop:
       saves_at_end: whether the last step is saved without a request.
       metrics_steps: steps between two points of the metrics' curves; 0 for none by steps.
       loss: the metric whose minima are kept; "" for none.
-      library: the loop, if a library has it; None if it is the program's own.
+      ended: the outcome if the loop ends without another one.
+      serves_when_idle: whether another thread serves the flag if the loop does not come to a boundary.
     """
 
     stop: Callable[[BaseException | None], None]
@@ -46,4 +35,5 @@ class ProgramLoop:
     saves_at_end: bool = True
     metrics_steps: int = 0
     loss: str = ""
-    library: LibraryLoop | None = None
+    ended: Outcome = LOOP_ENDED
+    serves_when_idle: bool = True

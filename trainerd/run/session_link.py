@@ -15,7 +15,8 @@ class SessionLink:
 
     Attributes:
       boundary: the boundary after each step.
-      failure: the last error that a step raised. The state after it is not that of a boundary.
+      failure: the last error that a step raised. The state after it is not that of a boundary. None if no step reports
+        its errors.
       is_within: whether a `with` statement of the program closes the session.
       failed_at: the number of runs that had changed something at that failure; negative if there was none.
       next_step: the global step at which a service is due; infinity if none is by steps.
@@ -53,8 +54,17 @@ class SessionLink:
         """Record that a step raised an error, and how many runs had changed something by then."""
         self.failure, self.failed_at = error, changes
 
+    def begin(self, changes: int) -> None:
+        """Record that a step begins that does not report its errors, and how many runs had changed something by then.
+
+        Until others have, any error that ends the loop is taken for one of this step.
+        """
+        self.failure, self.failed_at = None, changes
+
     def failed(self, error: BaseException | None) -> bool:
         """Return whether an error is that of a step, or was raised because of one."""
+        if self.failure is None:
+            return True
         seen: set[int] = set()
         while error is not None and id(error) not in seen:
             if error is self.failure:

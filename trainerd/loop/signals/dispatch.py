@@ -9,13 +9,10 @@ import contextlib
 import logging
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
-from types import FrameType
 
 from trainerd.loop.flag import Flag, Request
-from trainerd.loop.signals import open_sessions
-from trainerd.loop.signals.handlers import STOP, SignalThread, exit_by_signal, handled, terminal_check
+from trainerd.loop.signals.handlers import SignalThread, exit_by_signal, handled, terminal_check
 from trainerd.system.fork import undone_in_children
 from trainerd.system.process_wide import process_wide
 
@@ -108,22 +105,8 @@ class _Listeners:
             with contextlib.ExitStack() as stack:
                 stack.enter_context(undone_in_children(self.forget))
                 self._thread = SignalThread(self, terminal_is_gone=terminal_check())
-                self._renew = stack.enter_context(handled(self._thread, self.heard))
+                self._renew = stack.enter_context(handled(self._thread))
                 self.handlers = stack.pop_all()
-
-    def heard(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal in Python, with its number recorded already. End a session whose loop was left.
-
-        If no other session is open then, the signal has the effect that it has on a process without sessions.
-        """
-        left = open_sessions.left(frame) if number in STOP and self.daemon is None else []
-        for session in left:
-            while not self.is_pause_pending:  # the thread that hears it finds no session afterwards
-                time.sleep(0.001)
-            session.end(open_sessions.left_by_error())
-        if left and self.handlers is None:
-            self.forget_pause()
-            signal.raise_signal(number)
 
     def renew(self) -> None:
         """Put back the handlers that a job has replaced: without them a signal kills instead of pausing."""

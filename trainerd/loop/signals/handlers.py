@@ -135,17 +135,18 @@ def stacks() -> str:
         return file.read()
 
 
+def _note_nothing(number: int, frame: FrameType | None) -> None:
+    """Do nothing in Python: the thread has read the signal's number already."""
+
+
 @contextlib.contextmanager
-def handled(
-    thread: SignalThread, heard: Callable[[int, FrameType | None], None] = lambda number, frame: None
-) -> Iterator[Callable[[], list[int]]]:
+def handled(thread: SignalThread) -> Iterator[Callable[[], list[int]]]:
     """Handle signals while the block runs, and put the handlers back that were there before.
 
     The block gets a function that sets replaced handlers again, and returns their signals.
 
     Args:
       thread: serves the signals.
-      heard: called with a signal and the interrupted frame, when the main thread runs Python again.
     """
     reader, writer = os.pipe2(os.O_CLOEXEC)
     with contextlib.suppress(OSError):  # the default of 64 KiB holds 65,536 signals; more is not always allowed
@@ -154,7 +155,7 @@ def handled(
     runner = threading.Thread(target=thread.run, args=(reader,), name="trainerd-signals", daemon=True)
     runner.start()
     before_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    before = {number: signal.signal(number, heard) for number in HANDLED}
+    before = {number: signal.signal(number, _note_nothing) for number in HANDLED}
 
     def put_back(descriptor: int) -> None:
         for number, handler in before.items():
@@ -162,9 +163,9 @@ def handled(
         signal.set_wakeup_fd(descriptor)
 
     def renew() -> list[int]:
-        replaced = [int(number) for number in HANDLED if signal.getsignal(number) is not heard]
+        replaced = [int(number) for number in HANDLED if signal.getsignal(number) is not _note_nothing]
         for number in HANDLED:  # all: a library may have replaced one in C, which Python does not see
-            signal.signal(number, heard)
+            signal.signal(number, _note_nothing)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         return replaced
 

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import sys
 from collections.abc import Iterator
-from types import FrameType
 from typing import Protocol
 
 from trainerd.errors import TrainerdError
@@ -21,9 +20,6 @@ class Opened(Protocol):
 
     def close_for_another(self) -> None:
         """End the session if its loop has ended: another session begins in the same run directory."""
-
-    def was_left(self, frame: FrameType | None) -> bool:
-        """See `left`."""
 
     def end(self, error: BaseException | None) -> None:
         """End the session, which the program has left open at its end.
@@ -51,15 +47,6 @@ def close_for_another(place: str, session: Opened) -> None:
     """Close the earlier session of a run directory, in which this one begins."""
     if (earlier := _opened.get(place)) is not None and earlier is not session:
         earlier.close_for_another()
-
-
-def left(frame: FrameType | None) -> list[Opened]:
-    """Return the sessions of this thread whose loop was left by an unreported error.
-
-    Args:
-      frame: the present frame of this thread.
-    """
-    return [session for session in _opened.values() if session.was_left(frame)]
 
 
 def left_by_error() -> RuntimeError:

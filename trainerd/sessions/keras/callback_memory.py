@@ -15,7 +15,6 @@ import pathlib
 import re
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -36,27 +35,12 @@ KERAS_OWN = {each for each in vars(keras.callbacks).values() if isinstance(each,
 _NOT_THEIRS = {"params", "validation_data", "_model"}
 _STATE = "__state__"  # marks the state of an object among plain values
 _STATES = (("get_state", "set_state"), ("getstate", "setstate"), ("state_dict", "load_state_dict"))
-# Keras' own that remember something on which the training depends.
-_REMEMBERING = (keras.callbacks.EarlyStopping, keras.callbacks.ReduceLROnPlateau, keras.callbacks.SwapEMAWeights)
 # What has nothing to remember, or stays as it was made.
 _STAYS = (
     *(type, FunctionType, BuiltinFunctionType, ModuleType, np.ufunc, np.dtype, tf.DType, range, slice, enum.Enum),
     *(pathlib.PurePath, re.Pattern, logging.Logger, logging.LoggerAdapter, io.IOBase, tf.summary.SummaryWriter),
     *(datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo),
 )
-
-
-@dataclass(frozen=True)
-class CallbackMoment:
-    """The callbacks at one moment.
-
-    Attributes:
-      memory: what they remember.
-      states: for each callback, the attributes that can be saved, and the names of all attributes.
-    """
-
-    memory: list[Any]
-    states: list[tuple[dict[str, Any], set[str]]]
 
 
 def plain(callback: Any) -> dict[str, Any]:
@@ -162,18 +146,6 @@ class Forgotten:
             return
         self.warn(callback, [*self._attributes(callback), *self._outside(callback)])
 
-    def look_at_unlisted(self, callback: Any) -> None:
-        """Warn of a callback that is given to `fit` alone, if it remembers something."""
-        self.note_changes(callback)
-        if _remembers(callback) and (id(callback), "") not in self._warned:
-            self._warned.add((id(callback), ""))
-            log.warning(
-                "the callback %s is given to fit and not to Supervise, so no checkpoint holds what it remembers: after "
-                "a resume it restarts, and the training can differ. Give it to both: Supervise(..., callbacks=[...]).",
-                type(callback).__name__,
-                extra={"event": "callbacks"},
-            )
-
     def look_again(self, callback: Any, begun: Mapping[str, Any]) -> None:
         """Warn of attributes that could be saved when training began, and cannot be now.
 
@@ -248,13 +220,6 @@ def _own_functions(callback: Any) -> list[FunctionType]:
     given = [(name, function_in(value)) for name, value in vars(callback).items() if callable(value)]
     own = [(name, found) for name, found in given if found is not None and not found.__module__.startswith("keras.")]
     return [function for name, function in [*of_classes, *own] if name not in AT_EACH_START]
-
-
-def _remembers(callback: Any) -> bool:
-    """Return whether what a callback does depends on what it did before."""
-    if isinstance(callback, _REMEMBERING) or getattr(callback, "save_best_only", False):
-        return True
-    return bool(_states(callback)) or bool(attributes_set(_own_functions(callback)))
 
 
 def _is_state(value: Any) -> bool:

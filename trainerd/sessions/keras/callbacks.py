@@ -14,7 +14,6 @@ import numpy as np
 from trainerd.errors import EntryError
 from trainerd.job.user_code import called_at_boundary
 from trainerd.sessions.keras.callback_memory import (
-    CallbackMoment,
     Forgotten,
     changed_in,
     give_back,
@@ -71,7 +70,7 @@ class Callbacks:
         self._look()
         self.settings = [[type(each).__name__, copy.deepcopy(plain(each))] for each in self._own]
         self._model = model
-        self._as_made = self.moment()
+        self._as_made = [(taken(each, memory_of(each)), {*vars(each)}) for each in self._own]
         self.wants_batches = any(map(_wants_batches, [*self._own, *elsewhere]))
 
     @property
@@ -105,9 +104,15 @@ class Callbacks:
         self.warn_of_forgotten()
 
     def reset(self) -> None:
-        """Put each back to how it was made, since the run goes back while it trains. Files are closed."""
+        """Put each back to how it was made, except what cannot be saved. Files are closed.
+
+        The run goes back while it trains.
+        """
         self.pause()
-        self.go_back(self._as_made)
+        for each, (values, names) in zip(self._own, self._as_made, strict=True):
+            for name in memory_of(each).keys() - names:
+                delattr(each, name)
+            give_back(each, taken(each, values))  # a copy: the callback changes it, and may be put back once more
         self._known = [set() for _ in self._own]
 
     def resume(self, epoch: int, rows: Mapping[str, int]) -> None:
@@ -126,13 +131,10 @@ class Callbacks:
         """Record the attributes after `on_train_begin`, as they are at every start. Later changes are remembered."""
         self._begun = [copy.deepcopy(memory_of(each)) for each in self._own]
 
-    def warn_of_forgotten(self, unlisted: Sequence[Any] = ()) -> None:
-        """Warn of what these callbacks keep and no checkpoint holds, and of others of a `fit` that keep anything."""
+    def warn_of_forgotten(self) -> None:
+        """Warn of what these callbacks keep and no checkpoint holds."""
         for each in self._own:
             self._forgotten.note_changes(each)
-        for each in unlisted:
-            if not any(each is own for own in self._own):
-                self._forgotten.look_at_unlisted(each)
 
     def pause(self) -> None:
         """Close the files that callbacks close when training ends: the process ends, and the training does not."""
@@ -174,17 +176,6 @@ class Callbacks:
             remembered = copy.deepcopy(found[1])  # the callback changes it, and it may be asked for once more
             give_back(each, remembered)
         return added, [name for name, _ in left]
-
-    def moment(self) -> CallbackMoment:
-        """Return their present state."""
-        return CallbackMoment(self.memory(), [(taken(each, memory_of(each)), {*vars(each)}) for each in self._own])
-
-    def go_back(self, moment: CallbackMoment) -> None:
-        """Put each back to its state at a moment, except what cannot be saved."""
-        for each, (values, names) in zip(self._own, moment.states, strict=True):
-            for name in memory_of(each).keys() - names:
-                delattr(each, name)
-            give_back(each, taken(each, values))  # a copy: the callback changes it, and may be put back once more
 
 
 def without_files(callbacks: Sequence[Any]) -> list[Any]:

@@ -30,7 +30,7 @@ _UNMATCHED = (
     "the checkpoint does not fit the program: its files are sound, but its variables are not those of the "
     "tf.train.Checkpoint, or are made in another order. Use another `logdir` for another model. A Keras model that is "
     "subclassed and not built cannot be matched: call model.build(...) and optimizer.build(model.trainable_variables) "
-    "before the session, or before `fit`; supervise.data(...) does that for `fit`."
+    "before the session, or before `fit`; trainerd.keras.fit needs neither."
 )
 
 

@@ -28,7 +28,7 @@ from trainerd.sessions.tf2.weights import weights_of
 
 log = logging.getLogger(__name__)
 
-_WITHOUT = "leave its iterator out of the tf.train.Checkpoint (and `fit`'s data out of supervise.data)"
+_WITHOUT = "leave its iterator out of the tf.train.Checkpoint"
 
 
 class CheckpointModel:
