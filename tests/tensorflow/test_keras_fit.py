@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ import tensorflow as tf
 import trainerd
 from tests.tensorflow.graphs import saved, state
 from tests.tensorflow.models import X, Y, a_model, assert_same, shuffled, terminate
-from trainerd.errors import ConfigError, EntryError, UsageError
+from trainerd.errors import ConfigError, EntryError
+from trainerd.programs.keras import calls
 from trainerd.rundir.state import Phase
 
 
@@ -145,16 +147,84 @@ def test_an_epoch_of_python_batches_restarts_where_it_was_interrupted(
     assert "the position in a Halves cannot be saved: a resume restarts the epoch" in caplog.text
 
 
-def test_more_epochs_continue_and_done_ones_are_an_error(tmp_path: Path) -> None:
+def test_more_epochs_continue_a_call_that_is_done(tmp_path: Path) -> None:
     whole, history = train(tmp_path / "whole")
     train(tmp_path / "parts", epochs=2)
-    with pytest.raises(
-        UsageError, match=r"ended with epochs=2 in .*parts, and this process calls it again with epochs=2"
-    ):
-        train(tmp_path / "parts", epochs=2)
+    calls.CALLS.clear()  # as in a new process
     more, continued = train(tmp_path / "parts")
     assert_same(whole, more)
     assert continued == history
+
+
+# ---------------------------------------------------------------------- several calls
+
+
+def stages(folder: Path | None, *stops: Any) -> tuple[keras.Model, list[Any]]:
+    """A program that freezes a layer, trains, lets it go, and trains in a loop of epochs. What each `fit` returned."""
+
+    def fit(x: Any, y: Any, **options: Any) -> None:
+        options |= {"batch_size": 10, "shuffle": False, "verbose": 0}
+        if folder is None:
+            found = model.fit(x, y, **options)
+        else:
+            found = trainerd.keras.fit(model, x, y, callbacks=[*stops], logdir=folder, **options)
+        returned.append((found.epoch, found.history))
+
+    model, returned = a_model(), list[Any]()
+    model.build((None, 4))
+    model.layers[0].trainable = False
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    fit(X, Y, epochs=2)
+    model.layers[0].trainable = True
+    model.compile(keras.optimizers.SGD(0.01, momentum=0.9), "mse", metrics=["mae"])
+    for epoch in range(3):
+        fit(X[:40], Y[:40], initial_epoch=epoch, epochs=epoch + 1)
+        model.layers[0].set_weights([model.layers[0].get_weights()[0] * 0.9])
+    return model, returned
+
+
+class After(keras.callbacks.Callback):  # type: ignore[misc]
+    """Asks for a pause after so many steps of this process."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.left = steps
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.left -= 1
+        if self.left == 0:
+            terminate()
+
+
+def test_several_calls_train_to_what_fit_trains_to(tmp_path: Path) -> None:
+    expected, returned = stages(None)
+    found, mine = stages(tmp_path)
+    assert mine == returned and saved(tmp_path)[0] == (2 * 6 + 3 * 4, "finish")
+    assert_same(expected, found)
+
+
+@pytest.mark.parametrize("steps", [5, 14, 18, 24])
+def test_several_calls_resume_in_the_one_that_was_interrupted(tmp_path: Path, steps: int) -> None:
+    expected, returned = stages(tmp_path / "whole")
+    with pytest.raises(trainerd.keras.Paused):
+        stages(tmp_path / "parts", After(steps))
+    assert saved(tmp_path / "parts")[0][0] == steps
+    calls.CALLS.clear()
+    found, mine = stages(tmp_path / "parts")
+    assert mine == returned
+    assert_same(expected, found)
+
+
+def test_a_run_directory_that_was_removed_begins_with_the_first_call(tmp_path: Path) -> None:
+    train(tmp_path / "run", epochs=1)
+    shutil.rmtree(tmp_path / "run")
+    train(tmp_path / "run", epochs=1)
+    calls.CALLS.clear()
+    train(tmp_path / "run", epochs=1)
+    assert len(saved(tmp_path / "run")) == 1
+
+
+# ---------------------------------------------------------------------- what a person sees
 
 
 def test_the_bar_shows_each_epoch_and_one_that_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

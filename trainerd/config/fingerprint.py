@@ -19,6 +19,7 @@ _GRAPH = "job.graph"
 SOFTWARE = "software."  # and the name of a package
 SOURCE = "job.source"  # see `trainerd.job.source`
 EPOCHS = "job.epochs"  # of a KerasJob that ends with them
+CALL = "job.call"  # the number of the call of `fit` that trained it, from 0; the first one if it is missing
 _SOURCES = (SOURCE, SOFTWARE)  # the same ones build the same graph
 _OPTIMIZER = "job.optimizer."  # and where it stands
 _PIPELINE = "input.pipeline"
@@ -66,6 +67,11 @@ class FingerprintDifference:
     def is_of_optimizer(self) -> bool:
         """True if the saved slots are those of another optimizer in the same place."""
         return self.name.startswith(_OPTIMIZER) and self.before is not None and self.now is not None
+
+
+def are_of_one_call(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Return whether both are of the same call of `fit`: another one may have another optimizer and other data."""
+    return before.get(CALL) == now.get(CALL)
 
 
 def builds_otherwise(changes: Sequence[FingerprintDifference]) -> bool:

@@ -60,7 +60,7 @@ def find(
     found = latest.newest_verified(rundir, store, unmanaged=unmanaged)
     if found is None:
         log.info("a new run: nothing to restore in %s", rundir.path, extra={"event": "new"})
-    elif found.fingerprint:  # a checkpoint that a program saved itself has none
+    elif found.fingerprint and fingerprint.are_of_one_call(found.fingerprint, now):  # a program's own has none
         _require_same_workers(found, now)
         changes = fingerprint.differences(found.fingerprint, now)
         _log_changes(found.step, changes, exact=exact)

@@ -179,9 +179,10 @@ class Run:
             accept_changes=accept_changes,
             unmanaged=unmanaged,
         )
-        own = now.get(fingerprint.STATE)
+        if found is None or accept_changes or not fingerprint.are_of_one_call(found.fingerprint, now):
+            return found
         # Of another state the restore says what is missing.
-        if found is not None and found.fingerprint.get(fingerprint.STATE) == own and not accept_changes:
+        if found.fingerprint.get(fingerprint.STATE) == now.get(fingerprint.STATE):
             changes = self.session.changes_since(self.rundir.prefix(found.step))
             resume.refuse_changes(found.step, changes, self.rundir, is_program=is_program)
         return found

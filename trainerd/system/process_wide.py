@@ -17,7 +17,7 @@ WHAT = {
     "places": "workers/place.py: the place of this process among the workers; the last one counts",
     "hosts": "run/host.py: the daemon that runs the program of this process; empty outside a daemon",
     "default logdirs": "run/host.py: the run directory of an estimator that names none; the last one counts",
-    "finished fits": "programs/keras/fit.py: the epochs that this process has finished, by run directory",
+    "calls of fit": "programs/keras/calls.py: the calls that this process has made, by run directory",
     "paused": "run/host.py: the run directories in which this process was paused",
     "log handlers": "daemon/logs.py: the handlers of the logger `trainerd`",
     "end signals": "watch/delivery/sender.py: the signals that asked a sender to end",

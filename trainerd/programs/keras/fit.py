@@ -12,19 +12,17 @@ import tensorflow as tf
 
 from trainerd.config import parse
 from trainerd.config.schema import Config
-from trainerd.errors import UsageError
 from trainerd.history.run_job import this_program
 from trainerd.loop.outcome import Paused
 from trainerd.programs.keras.arguments import as_job
+from trainerd.programs.keras.calls import CALLS, Calls, history
 from trainerd.run.here import train_here
 from trainerd.run.host import is_hosted
+from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase
 from trainerd.sessions.keras.bar import Bar
 from trainerd.sessions.keras.job_session import KerasJobSession
 from trainerd.system.absolute import absolute
-from trainerd.system.process_wide import process_wide
-
-_finished = process_wide("finished fits", dict[str, int]())
 
 
 def fit(
@@ -51,8 +49,11 @@ def fit(
 ) -> Any:
     """Train a model as `model.fit` does, in a run directory.
 
-    The next call with the same run directory resumes exactly where this one was paused or killed, in mid-epoch too. A
-    call whose epochs are done returns at once.
+    The same call of a new process resumes exactly where this one was paused or killed, in mid-epoch too. If its epochs
+    are done it restores the model and returns.
+
+    Further calls with the same run directory train on in the same run. A new process passes over the calls that are
+    complete, and returns their History. Calls are known by their order.
 
     Args:
       model: the model, compiled.
@@ -81,7 +82,6 @@ def fit(
 
     Raises:
       Paused: the run was saved and is paused. If the program does not catch it, the process exits with 0.
-      UsageError: an earlier call of this process has ended in that run directory, with as many epochs.
       EntryError: the model or an argument cannot be used.
       ConfigError: a setting is wrong.
       InUseError: another process trains in that run directory.
@@ -108,11 +108,11 @@ def fit(
         validation_freq=validation_freq,
     )
     rundir = absolute(Path(logdir))
-    if epochs <= (done := _finished.get(str(rundir), -1)):
-        raise UsageError(
-            f"fit has ended with epochs={done} in {rundir}, and this process calls it again with epochs={epochs}. "
-            "Raise epochs to continue, or give each call its own logdir."
-        )
+    if not RunDirectory(rundir).steps():  # a new run
+        CALLS.pop(rundir, None)
+    calls = CALLS.setdefault(rundir, Calls())
+    if (done := calls.done_before(model)) is not None:
+        return done
     is_exact = isinstance(job.data, tuple) or isinstance(x, tf.data.Dataset)
     keys = {**(settings or {}), "logdir": os.fspath(logdir), "entry": "fit:fit"}
     config = parse.parse(keys)
@@ -121,18 +121,26 @@ def fit(
         verbose = 0 if is_hosted() else 1  # the daemon shows the run itself
     bar = Bar(int(verbose)) if verbose else None
 
+    made: list[KerasJobSession] = []
+
     def make(config: Config) -> KerasJobSession:
-        return KerasJobSession(
+        session = KerasJobSession(
             job,
             bar=bar,
+            call=calls.count,
             max_steps=config.max_steps,
             exact_input=is_exact and config.input_position == "exact",
             stop_on_nan=config.stop_on_nan,
             repeats=config.deterministic,
         )
+        made.append(session)
+        return session
 
     outcome = train_here(make, config, observers=[bar.observe] if bar is not None else [])
     if outcome.phase is Phase.PAUSED:
         raise Paused
-    _finished[str(rundir)] = epochs
+    [session] = made
+    calls.end(model, session.histories)
+    if len(session.histories) >= calls.count:  # it was done before
+        return history(model, session.histories[calls.count - 1])
     return model.history

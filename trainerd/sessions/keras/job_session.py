@@ -17,10 +17,11 @@ import numpy as np
 import tensorflow as tf
 
 from trainerd import text
+from trainerd.checkpoints.contents.keras_variables import VALUE
 from trainerd.checkpoints.contents.object_graph import own_objects, variables_among
 from trainerd.checkpoints.contents.python_state import PythonValues, packed, stored
 from trainerd.checkpoints.contents.tensor_values import Values
-from trainerd.config.fingerprint import EPOCHS
+from trainerd.config.fingerprint import CALL, EPOCHS
 from trainerd.errors import DataError, JobError
 from trainerd.job.definition import Job, KerasJob
 from trainerd.job.user_code import called_at_boundary
@@ -31,7 +32,7 @@ from trainerd.sessions.input.validation_data import ValidationData
 from trainerd.sessions.keras.bar import Bar
 from trainerd.sessions.keras.callbacks import Callbacks, as_numbers, raised_in, without_files
 from trainerd.sessions.keras.job_checks import checked, data_of, epochs_of, validation_inputs
-from trainerd.sessions.keras.progress import Progress, saveable
+from trainerd.sessions.keras.progress import CallHistory, Progress, history_of, saveable
 from trainerd.sessions.keras.train_step import LatestArrays, flat, step_of, trained_variables
 from trainerd.sessions.tf2.job_session import FunctionSession, examples_of
 
@@ -39,6 +40,7 @@ log = logging.getLogger(__name__)
 
 LOG_SECS = 1.0
 _STATE = "training"  # its name in a checkpoint
+_STEP = f"global_step/{VALUE}"
 _NO_ROWS = np.empty((0, 0))
 
 
@@ -53,6 +55,7 @@ class KerasJobSession(FunctionSession):
       writes: whether callbacks that write files are called.
       max_steps: the step at which training ends; None if it has no such end.
       bar: shows the epochs; None for nothing.
+      call: the number of calls of `fit` that this program has made in the same run before this one.
       trial_steps: to try the job: each epoch ends after so many steps, with a validation. None: as the job says.
       timer: seconds on a clock that is never set.
       options: see `FunctionSession`.
@@ -69,6 +72,7 @@ class KerasJobSession(FunctionSession):
         writes: bool = True,
         max_steps: int | None = None,
         bar: Bar | None = None,
+        call: int = 0,
         trial_steps: int | None = None,
         timer: Callable[[], float] = time.monotonic,
         **options: Any,
@@ -79,11 +83,12 @@ class KerasJobSession(FunctionSession):
         self._model = job.model
         self._data, self._size, self._epoch_steps = data_of(job)
         self._ends_unforeseen = int(self._data.cardinality()) == tf.data.UNKNOWN_CARDINALITY
-        self._progress, self._bar = Progress(epoch=job.initial_epoch), bar
+        self._is_done_before, self._bar = False, bar
         callbacks = job.callbacks if writes else without_files(job.callbacks)
         elsewhere = [each for each in job.callbacks if each not in callbacks]
         length, ahead = self._epoch_steps, None if job.epochs is None else job.epochs - job.initial_epoch
-        self.epochs = Epochs(job.epochs, length * ahead if length and ahead else None)
+        self._steps_ahead = length * ahead if length and ahead else None
+        self._take(Progress(epoch=job.initial_epoch, call=call))
         epochs = epochs_of(job, length, max_steps)
         self._callbacks = Callbacks(callbacks, job.model, epochs=epochs, steps=self._epoch_steps, elsewhere=elsewhere)
         self._timer, self._logged_at = timer, -math.inf
@@ -114,11 +119,14 @@ class KerasJobSession(FunctionSession):
 
     def fingerprint(self) -> dict[str, str]:
         """Return the fingerprint of its state and data, and its epochs."""
-        epochs = self._keras.epochs
-        return super().fingerprint() | ({} if epochs is None else {EPOCHS: str(epochs)})
+        epochs, call = self._keras.epochs, self._progress.call
+        found = super().fingerprint() | ({} if epochs is None else {EPOCHS: str(epochs)})
+        return found | ({CALL: str(call)} if call else {})
 
     def run_until(self, limit: int) -> Steps:
         """Run steps as `FunctionSession` does, to the end of the epoch at most."""
+        if self._is_done_before:
+            return Steps(self.step + 1, (), _NO_ROWS, over=f"call {self.call + 1} of fit was completed before")
         if not self._is_begun:
             self._begin(None)
         if why := self._over():
@@ -156,6 +164,9 @@ class KerasJobSession(FunctionSession):
             progress = Progress(**stored(prefix, _STATE)["progress"])
         except (KeyError, TypeError) as error:
             raise DataError(f"{prefix} does not fit the job: it is not of a KerasJob. Use another `logdir`.") from error
+        if progress.call != self.call:
+            self._follow(prefix, progress)
+            return
         if self._is_begun:
             self._callbacks.reset()
         self._begin(progress)
@@ -165,6 +176,47 @@ class KerasJobSession(FunctionSession):
             self._progress.input_began = self.step
             if self._progress.logs is None:
                 self._progress.epoch_began, self._progress.batch_began = None, False
+
+    def _follow(self, prefix: Path, saved: Progress) -> None:
+        """Begin after another call of `fit`, whose checkpoint this is.
+
+        After the call before this one, the program has the state, and may have changed it. After a later call, this one
+        is completed: the program has been started again.
+
+        Raises:
+          DataError: a call between the two is missing, or this one trains already.
+        """
+        if self._is_begun or saved.call < self.call - 1:
+            raise DataError(
+                f"{prefix} was saved by call {saved.call + 1} of fit in this run, and this is call {self.call + 1}. "
+                "Start the program again: it passes over the calls that are complete."
+            )
+        step, histories = int(tf.train.load_variable(str(prefix), _STEP)), saved.histories
+        if saved.call < self.call:
+            histories = [*histories, history_of(stored(prefix, _STATE)["callbacks"])]
+        else:
+            self._is_done_before = True
+            try:
+                super().restore(prefix)
+            except DataError:  # of another optimizer, perhaps
+                log.info("the model keeps its weights: those of call %d of fit do not fit it", saved.call + 1)
+        self.begin_at(step)
+        progress = Progress(epoch=self._keras.initial_epoch, input_began=step, call=self.call, call_began=step)
+        self._take(dataclasses.replace(progress, histories=histories))
+
+    def _take(self, progress: Progress) -> None:
+        self._progress, ahead = progress, self._steps_ahead
+        self.epochs = Epochs(self._keras.epochs, None if ahead is None else progress.call_began + ahead)
+
+    @property
+    def call(self) -> int:
+        """The number of calls of `fit` before this one."""
+        return self._progress.call
+
+    @property
+    def histories(self) -> list[CallHistory]:
+        """What `fit` returned in each call that the run has completed, before its newest one."""
+        return self._progress.histories
 
     def _passed_over(self, count: int) -> None:
         """Move the beginning of the data back by so many steps: the epoch ends sooner."""
@@ -280,7 +332,7 @@ class KerasJobSession(FunctionSession):
         """
         if self._trains is None:
             return
-        if self.step == 0 and self._trains != trained_variables(self._model):
+        if self.step == self._progress.call_began and self._trains != trained_variables(self._model):
             raise JobError(
                 "a callback changed `trainable` or the optimizer before the first step. Change it before you create "
                 "the KerasJob",
@@ -418,7 +470,9 @@ class KerasJobSession(FunctionSession):
         return self._remembered
 
     def _write_progress(self, values: Any) -> None:
-        self._progress = Progress(**values["progress"])
+        if self._is_done_before:  # they are of another call
+            return
+        self._take(Progress(**values["progress"]))
         self._callbacks.remember(values["callbacks"])
         self._remembered = None
         if self._progress.stopped and packed(self._progress.settings) != packed(self._callbacks.settings):

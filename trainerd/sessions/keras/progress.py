@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import keras
+
 from trainerd.checkpoints.contents.python_state import is_plain
+
+CallHistory = dict[str, Any]  # {"epoch": [...], "history": {metric: [...]}}, as the attributes of keras's History
 
 
 @dataclass
@@ -26,6 +30,9 @@ class Progress:
       given: the logs of the last step, if the length of the data is unknown.
       told: the global step at which `on_train_end` was last called; None if it never was. Checkpoints hold this name.
       rows: the number of rows in each file that a callback appends to, before training began.
+      call: the number of the call of `fit` in its program, from 0.
+      call_began: the global step at which that call began.
+      histories: what `fit` returned in each call before: the epochs, and the values of each metric.
     """
 
     epoch: int = 0
@@ -40,7 +47,19 @@ class Progress:
     given: dict[str, Any] = field(default_factory=dict)
     told: int | None = None
     rows: dict[str, int] = field(default_factory=dict)
+    call: int = 0
+    call_began: int = 0
+    histories: list[CallHistory] = field(default_factory=list)
 
 
 def saveable(logs: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in logs.items() if is_plain(value)}
+
+
+def history_of(callbacks: Sequence[Any]) -> CallHistory:
+    """Return the memory of Keras's History among that of the callbacks of a training."""
+    found: CallHistory = {"epoch": [], "history": {}}
+    for name, memory in callbacks:
+        if name == keras.callbacks.History.__name__:
+            found |= memory
+    return found

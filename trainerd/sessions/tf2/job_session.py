@@ -211,6 +211,11 @@ class FunctionSession:
         self._has_read = False
         self._loop.enter()
 
+    def begin_at(self, step: int) -> None:
+        """Begin at this step with the state as it is, which another session of this process has trained."""
+        self._global_step.assign(step)
+        self._loop.enter()
+
     def _how_to_fit(self, prefix: Path) -> str:
         """Return the advice for a checkpoint whose variables do not fit the job."""
         before: Names = {}
