@@ -29,8 +29,10 @@ keras.utils.set_random_seed(1)
 x = np.random.default_rng(1).normal(size=(400, 4)).astype("float32")
 model = keras.Sequential([keras.layers.Dense(1)])
 model.compile("adam", "mse")
-history = trainerd.keras.fit(model, x, x[:, :1], batch_size=4, epochs=3, callbacks=[Slow()], logdir="run")
-print("epochs", history.epoch, "loss", round(history.history["loss"][-1], 6))
+options = {"batch_size": 4, "callbacks": [Slow()], "logdir": "run"}
+first = trainerd.keras.fit(model, x, x[:, :1], epochs=1, **options)
+second = trainerd.keras.fit(model, x, x[:, :1], initial_epoch=1, epochs=3, **options)
+print("epochs", first.epoch + second.epoch, "loss", round(second.history.get("loss", [0.0])[-1], 6))
 """
 
 

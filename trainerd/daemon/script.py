@@ -26,8 +26,12 @@ def program_of(config: Config) -> Program:
         )
 
     def run(supervisor: object) -> None:
+        own = sys.argv[:]
         sys.argv[:] = [str(path)]
         sys.path.insert(0, str(path.parent))
-        runpy.run_path(str(path), run_name="__main__")
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        finally:
+            sys.argv[:] = own
 
     return Program(run, takes_supervisor=False)

@@ -17,7 +17,7 @@ from trainerd.checkpoints.manifest import LOWEST, MINIMUM, About, Manifest
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.snapshot import Snapshot, UnsoundError
 from trainerd.checkpoints.store import CheckpointStore
-from trainerd.config.fingerprint import Fingerprint
+from trainerd.config.fingerprint import Fingerprint, are_of_one_call
 from trainerd.config.schema import CheckpointConfig, Config
 from trainerd.errors import JobError, StorageError
 from trainerd.loop.autosave import Cadence
@@ -172,6 +172,10 @@ class Checkpointer:
     def describe_run(self, fingerprint: Fingerprint) -> None:
         """Have manifests say that the run is trained with this."""
         self._fingerprint = fingerprint
+
+    def is_of_this_call(self, found: Manifest) -> bool:
+        """Return whether a checkpoint is of the same call of `fit` as this run; see `are_of_one_call`."""
+        return are_of_one_call(found.fingerprint, self._fingerprint)
 
     def changed(self, lineage: Sequence[Change], *, at: int) -> None:
         """Record that the run was changed at this boundary. Its state is neither saved nor held as a minimum.

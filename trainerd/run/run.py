@@ -179,7 +179,7 @@ class Run:
             accept_changes=accept_changes,
             unmanaged=unmanaged,
         )
-        if found is None or accept_changes or not fingerprint.are_of_one_call(found.fingerprint, now):
+        if found is None or accept_changes or not self.checkpointer.is_of_this_call(found):
             return found
         # Of another state the restore says what is missing.
         if found.fingerprint.get(fingerprint.STATE) == now.get(fingerprint.STATE):
@@ -194,6 +194,9 @@ class Run:
         self.checkpointer.resumed(found)
         self.minima.resumed(found)
         self.changes.resumed(found)
+        if not self.checkpointer.is_of_this_call(found):
+            log.info("another call of fit follows step %d", found.step, extra={"event": "call"})
+            return
         log.info("restored step %d (%s)", found.step, found.reason, extra={"event": "restored"})
         said = f"from the checkpoint of step {found.step} ({found.reason})"
         if (lost := self._reporter.state.goodput.known_until - found.step) > 0:

@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.keras.progress import CallHistory
 from trainerd.system.process_wide import process_wide
 
@@ -34,22 +35,33 @@ class Calls:
         """
         if self.count >= len(self.histories) or self._model is None or self._model() is not model:
             return None
-        self.end(model, self.histories)
-        return history(model, self.histories[self.count - 1])
+        return self.end(model, self.histories)
 
-    def end(self, model: Any, histories: list[CallHistory]) -> None:
-        """Record that a call has ended, and the results that are known now."""
+    def end(self, model: Any, histories: list[CallHistory]) -> keras.callbacks.History:
+        """Record that a call has ended, and the results that are known now. Returns its History."""
         self.count += 1
         self.histories, self._model = histories, weakref.ref(model)
+        if len(histories) < self.count:  # it has trained
+            return model.history
+        return _history(model, histories[self.count - 1])
 
 
 CALLS = process_wide("calls of fit", dict[Path, Calls]())
 
 
-def history(model: Any, found: CallHistory) -> keras.callbacks.History:
+def calls_in(rundir: Path) -> Calls:
+    """Return the calls of this process in a run directory. If that has no checkpoint, there are none."""
+    if not RunDirectory(rundir).steps():
+        CALLS.pop(rundir, None)
+    return CALLS.setdefault(rundir, Calls())
+
+
+def _history(model: Any, found: CallHistory) -> keras.callbacks.History:
     """Return these results as `fit` returns them, and give them to the model."""
     made = keras.callbacks.History()
     made.set_model(model)
-    made.epoch, made.history = found["epoch"], found["history"]
+    made.on_train_begin()
+    made.epoch.extend(found["epoch"])
+    made.history.update(found["history"])
     model.history = made
     return made

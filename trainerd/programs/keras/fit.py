@@ -13,12 +13,12 @@ import tensorflow as tf
 from trainerd.config import parse
 from trainerd.config.schema import Config
 from trainerd.history.run_job import this_program
+from trainerd.job.definition import KerasJob
 from trainerd.loop.outcome import Paused
 from trainerd.programs.keras.arguments import as_job
-from trainerd.programs.keras.calls import CALLS, Calls, history
+from trainerd.programs.keras.calls import calls_in
 from trainerd.run.here import train_here
 from trainerd.run.host import is_hosted
-from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase
 from trainerd.sessions.keras.bar import Bar
 from trainerd.sessions.keras.job_session import KerasJobSession
@@ -107,27 +107,38 @@ def fit(
         validation_batch_size=validation_batch_size,
         validation_freq=validation_freq,
     )
-    rundir = absolute(Path(logdir))
-    if not RunDirectory(rundir).steps():  # a new run
-        CALLS.pop(rundir, None)
-    calls = CALLS.setdefault(rundir, Calls())
+    calls = calls_in(absolute(Path(logdir)))
     if (done := calls.done_before(model)) is not None:
         return done
     is_exact = isinstance(job.data, tuple) or isinstance(x, tf.data.Dataset)
-    keys = {**(settings or {}), "logdir": os.fspath(logdir), "entry": "fit:fit"}
-    config = parse.parse(keys)
+    config = parse.parse({**(settings or {}), "logdir": os.fspath(logdir), "entry": "fit:fit"})
     config = replace(config, entry=this_program(), input_position=config.input_position if is_exact else "restart")
     if verbose == "auto":
         verbose = 0 if is_hosted() else 1  # the daemon shows the run itself
-    bar = Bar(int(verbose)) if verbose else None
+    session = _train(job, config, Bar(int(verbose)) if verbose else None, calls.count, is_exact=is_exact)
+    return calls.end(model, session.histories)
 
+
+def _train(job: KerasJob, config: Config, bar: Bar | None, call: int, *, is_exact: bool) -> KerasJobSession:
+    """Train the job in its run directory. Returns its session.
+
+    Args:
+      job: what to train.
+      config: the program's; under a daemon the daemon's counts.
+      bar: shows the epochs; None for nothing.
+      call: the number of calls before this one.
+      is_exact: whether the position of the data can be saved.
+
+    Raises:
+      Paused: the run is paused.
+    """
     made: list[KerasJobSession] = []
 
     def make(config: Config) -> KerasJobSession:
         session = KerasJobSession(
             job,
             bar=bar,
-            call=calls.count,
+            call=call,
             max_steps=config.max_steps,
             exact_input=is_exact and config.input_position == "exact",
             stop_on_nan=config.stop_on_nan,
@@ -139,8 +150,4 @@ def fit(
     outcome = train_here(make, config, observers=[bar.observe] if bar is not None else [])
     if outcome.phase is Phase.PAUSED:
         raise Paused
-    [session] = made
-    calls.end(model, session.histories)
-    if len(session.histories) >= calls.count:  # it was done before
-        return history(model, session.histories[calls.count - 1])
-    return model.history
+    return made[0]

@@ -215,7 +215,7 @@ class KerasJobSession(FunctionSession):
 
     @property
     def histories(self) -> list[CallHistory]:
-        """What `fit` returned in each call that the run has completed, before its newest one."""
+        """The results of each call of `fit` that the run has completed before its newest one."""
         return self._progress.histories
 
     def _passed_over(self, count: int) -> None:
