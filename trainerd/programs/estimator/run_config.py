@@ -226,25 +226,7 @@ class RunConfig:
         self._global_id_in_cluster = _global_id(cluster, self._task_type, self._task_id, chief)
 
 
-_REPLACEABLE = {
-    "model_dir",
-    "tf_random_seed",
-    "save_summary_steps",
-    "save_checkpoints_steps",
-    "save_checkpoints_secs",
-    "session_config",
-    "keep_checkpoint_max",
-    "keep_checkpoint_every_n_hours",
-    "log_step_count_steps",
-    "train_distribute",
-    "device_fn",
-    "protocol",
-    "eval_distribute",
-    "experimental_distribute",
-    "experimental_max_worker_delay_secs",
-    "session_creation_timeout_secs",
-    "checkpoint_save_graph_def",
-}
+_REPLACEABLE = names_of_arguments(RunConfig)
 
 _RULES: list[tuple[str, Any, str]] = [
     ("model_dir", bool, "model_dir should be non-empty"),
