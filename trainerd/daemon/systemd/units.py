@@ -30,15 +30,21 @@ class Directive:
 
 def directives(unit: str) -> Iterator[Directive]:
     """Yield every setting of a unit, in its order."""
+    for comment, line in _commented(unit):
+        name, equals, value = line.partition("=")
+        if equals:
+            yield Directive(name, value, tuple(comment))
+
+
+def _commented(unit: str) -> Iterator[tuple[list[str], str]]:
+    """Yield each line of a unit that is no comment, after the comment lines above it."""
     comment: list[str] = []
     for line in unit.splitlines():
         if line.startswith("#"):
             comment.append(line)
-            continue
-        name, equals, value = line.partition("=")
-        if equals:
-            yield Directive(name, value, tuple(comment))
-        comment = []
+        else:
+            yield comment, line
+            comment = []
 
 
 def render(template: str, exec_start: str, *, user: bool = False) -> str:
@@ -50,21 +56,16 @@ def render(template: str, exec_start: str, *, user: bool = False) -> str:
       user: whether the unit is for `systemctl --user`.
     """
     lines: list[str] = []
-    comment: list[str] = []
-    for line in template.splitlines():
-        if line.startswith("#"):
-            comment.append(line)
-            continue
+    for comment, line in _commented(template):
         name, equals, value = line.partition("=")
         if equals and user and not _is_for_users(name, value):
-            comment = []
             continue
         if name == "ExecStart":
-            comment, line = ["# What runs, in the foreground."], f"ExecStart={exec_start}"
+            lines += ["# What runs, in the foreground.", f"ExecStart={exec_start}"]
         elif user and name == "WantedBy":
-            comment, line = ["# Start when this user's service manager starts."], "WantedBy=default.target"
-        lines += [*comment, line]
-        comment = []
+            lines += ["# Start when this user's service manager starts.", "WantedBy=default.target"]
+        else:
+            lines += [*comment, line]
     text = "\n".join(lines) + "\n"
     return _for_user(text) if user else text
 
