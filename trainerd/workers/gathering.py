@@ -12,10 +12,10 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -125,13 +125,8 @@ def _send_off(peer: Peer, error: BaseException) -> None:
 
 
 @contextlib.contextmanager
-def _listening(plan: ClusterPlan) -> Any:
-    place = plan.meeting_place
-    family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    with contextlib.closing(listener):
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _bind(listener, place)
+def _listening(plan: ClusterPlan) -> Iterator[socket.socket]:
+    with _bound(plan.meeting_place) as listener:
         _require_free(plan.workers[0])
         listener.listen(_BACKLOG)
         yield listener
@@ -143,22 +138,26 @@ def _require_free(address: WorkerAddress) -> None:
     Raises:
       ConfigError: it will not.
     """
+    with _bound(address):
+        pass
+
+
+@contextlib.contextmanager
+def _bound(address: WorkerAddress) -> Iterator[socket.socket]:
+    """Bind a socket to an address of this machine while the block runs."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _bind(tried, address)
-
-
-def _bind(listener: socket.socket, address: WorkerAddress) -> None:
-    try:
-        listener.bind((address.host, address.port))
-    except OSError as error:
-        advice = {
-            errno.EADDRINUSE: "another process listens there; end it, or choose another port",
-            errno.EADDRNOTAVAIL: "this machine has no such address: is it the worker of this rank?",
-            errno.EACCES: "choose a port above 1023",
-        }.get(error.errno or 0, "check the address")
-        raise ConfigError(f"cluster.workers: cannot listen at {address}: {error.strerror}: {advice}.") from None
+    with socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            bound.bind((address.host, address.port))
+        except OSError as error:
+            advice = {
+                errno.EADDRINUSE: "another process listens there; end it, or choose another port",
+                errno.EADDRNOTAVAIL: "this machine has no such address: is it the worker of this rank?",
+                errno.EACCES: "choose a port above 1023",
+            }.get(error.errno or 0, "check the address")
+            raise ConfigError(f"cluster.workers: cannot listen at {address}: {error.strerror}: {advice}.") from None
+        yield bound
 
 
 def _let_in(arrival: Arrival, terms: Terms, here: dict[int, Peer]) -> None:
