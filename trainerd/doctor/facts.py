@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.manifest import Manifest
@@ -15,6 +16,7 @@ from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import State, read_state
 
+T = TypeVar("T")
 _MOST = float(1 << 62)  # a state.json may say anything
 
 
@@ -95,18 +97,16 @@ def _sane(value: float | None) -> float | None:
 def gather(config: Config, rundir: RunDirectory, service: SystemdService | None = None) -> Facts:
     """Read what a run directory says. `unread` lists what cannot be read."""
     unread: list[str] = []
-    state, newest, holder = None, None, None
-    try:
-        state = read_state(rundir.state)
-    except TrainerdError as error:
-        unread.append(str(error))
-    try:
-        newest = catalogue.newest(rundir)
-    except TrainerdError as error:
-        unread.append(str(error))
-    try:
-        holder = read_holder(rundir)
-    except TrainerdError as error:
-        unread.append(str(error))
+
+    def tried(read: Callable[[], T | None]) -> T | None:
+        try:
+            return read()
+        except TrainerdError as error:
+            unread.append(str(error))
+            return None
+
+    state = tried(lambda: read_state(rundir.state))
+    newest = tried(lambda: catalogue.newest(rundir))
+    holder = tried(lambda: read_holder(rundir))
     pid = holder.pid if holder is not None else None
     return Facts(config, rundir, state, newest, pid, service, tuple(unread))
