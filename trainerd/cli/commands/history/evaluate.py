@@ -17,7 +17,7 @@ from trainerd.config.schema import Config
 from trainerd.daemon import tensorflow_import
 from trainerd.errors import JobError, NotRunningError, UsageError
 from trainerd.history.rollback import nearest
-from trainerd.history.timeline import CheckpointMark, TimelineEntry, present_line
+from trainerd.history.timeline import CheckpointMark, present_line
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.text import figure
@@ -89,17 +89,11 @@ def _chosen(rundir: RunDirectory, steps: tuple[int, ...], *, every: bool, minima
             raise UsageError(f"{rundir.path} has no checkpoint of step {step}. {nearest(there, step)}")
     if steps:
         return list(steps)
-    return [each.step for each in entries if _is_chosen(each, entries, every=every, minima=minima, since=since)]
-
-
-def _is_chosen(
-    entry: TimelineEntry, entries: list[TimelineEntry], *, every: bool, minima: bool, since: int | None
-) -> bool:
     if minima:
-        return CheckpointMark.MINIMUM in entry.marks
+        return [each.step for each in entries if CheckpointMark.MINIMUM in each.marks]
     if since is not None:
-        return entry.step >= since
-    return every or entry is entries[-1]
+        return [step for step in there if step >= since]
+    return there if every else there[-1:]
 
 
 def _batches(rundir: RunDirectory, chosen: Callable[[], list[int]], follow: bool) -> Iterator[list[int]]:
