@@ -19,3 +19,9 @@ def names_of_arguments(function: Callable[..., Any]) -> set[str]:
         return set()
     given = set(function.keywords) if isinstance(function, functools.partial) else set()
     return {each.name for each in parameters if each.kind in _NAMED} - given
+
+
+def taken_by(function: Callable[..., Any], **offered: Any) -> dict[str, Any]:
+    """Return those of the offered arguments that a function can be given by name."""
+    taken = names_of_arguments(function)
+    return {name: value for name, value in offered.items() if name in taken}

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.programs.estimator.arguments import names_of_arguments
+from trainerd.programs.estimator.arguments import names_of_arguments, taken_by
 from trainerd.programs.estimator.estimator import Estimator
 from trainerd.programs.estimator.model_fn import ModeKeys
 
@@ -25,17 +25,15 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., dict[str, Any]]) 
     Raises:
       ValueError: `metric_fn` takes other arguments.
     """
-    taken = names_of_arguments(metric_fn)
-    if unknown := sorted(taken - _METRIC_ARGUMENTS):
+    if unknown := sorted(names_of_arguments(metric_fn) - _METRIC_ARGUMENTS):
         raise ValueError(f"metric_fn ({metric_fn}) has following not expected args: {unknown}")
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
         spec = estimator.model_fn(features, labels, mode, config)
         if mode != ModeKeys.EVAL:
             return spec
-        offered = {"features": features, "labels": labels, "predictions": spec.predictions, "config": config}
-        metrics = metric_fn(**{name: value for name, value in offered.items() if name in taken})
-        return spec._replace(eval_metric_ops=spec.eval_metric_ops | metrics)
+        given = taken_by(metric_fn, features=features, labels=labels, predictions=spec.predictions, config=config)
+        return spec._replace(eval_metric_ops=spec.eval_metric_ops | metric_fn(**given))
 
     return Estimator(model_fn, config=estimator.config, warm_start_from=estimator.warm_start_from)
 
@@ -49,9 +47,7 @@ def call_logit_fn(logit_fn: Callable[..., Any], features: Any, mode: str, params
     Raises:
       ValueError: it returns something else.
     """
-    taken = names_of_arguments(logit_fn)
-    offered = {"mode": mode, "params": params, "config": config}
-    logits = logit_fn(features=features, **{name: value for name, value in offered.items() if name in taken})
+    logits = logit_fn(features=features, **taken_by(logit_fn, mode=mode, params=params, config=config))
     named = logits if isinstance(logits, dict) else {"": logits}
     if not all(isinstance(name, str) and isinstance(value, tf.Tensor) for name, value in named.items()):
         raise ValueError(

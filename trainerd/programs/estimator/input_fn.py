@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.programs.estimator.arguments import names_of_arguments
+from trainerd.programs.estimator.arguments import taken_by
 
 tf1 = tf.compat.v1
 
@@ -22,10 +22,8 @@ def call_input_fn(input_fn: Callable[..., Any], mode: str, params: Any, config: 
     """
     if not callable(input_fn):
         raise TypeError(f"`input_fn` must be callable, given: {input_fn}")
-    taken = names_of_arguments(input_fn)
-    offered = {"mode": mode, "params": params, "config": config}
     with tf1.device("/cpu:0"):
-        return input_fn(**{name: value for name, value in offered.items() if name in taken})
+        return input_fn(**taken_by(input_fn, mode=mode, params=params, config=config))
 
 
 def features_and_labels(given: Any) -> tuple[Any, Any]:

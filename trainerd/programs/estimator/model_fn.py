@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
 
-from trainerd.programs.estimator.arguments import names_of_arguments
+from trainerd.programs.estimator.arguments import names_of_arguments, taken_by
 from trainerd.programs.estimator.export.outputs import outputs_of
 from trainerd.programs.estimator.hooks import checked_hooks
 from trainerd.programs.estimator.keras_layers import note_cure
@@ -112,13 +112,12 @@ def call_model_fn(
     Raises:
       ValueError: there are labels that it does not take, or it returns no EstimatorSpec.
     """
-    taken = names_of_arguments(model_fn)
-    offered = {"labels": labels, "mode": mode, "params": params, "config": config}
-    if labels is not None and "labels" not in taken:
+    given = taken_by(model_fn, labels=labels, mode=mode, params=params, config=config)
+    if labels is not None and "labels" not in given:
         raise ValueError("model_fn does not take labels, but input_fn returns labels.")
     tf1.logging.info("Calling model_fn.")
     try:
-        spec = model_fn(features=features, **{name: value for name, value in offered.items() if name in taken})
+        spec = model_fn(features=features, **given)
     except AttributeError as error:
         note_cure(error)
         raise

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from trainerd.programs.estimator.arguments import names_of_arguments
+from trainerd.programs.estimator.arguments import taken_by
 from trainerd.programs.estimator.base import BaseEstimator
 from trainerd.programs.estimator.checkpoints import newest_checkpoint
 from trainerd.programs.estimator.export.receivers import build_parsing_serving_input_receiver_fn
@@ -50,11 +50,10 @@ class ExportStrategy(NamedTuple):
         Raises:
           ValueError: an evaluation was passed, and `export_fn` takes none.
         """
-        taken = names_of_arguments(self.export_fn)
         offered = {"checkpoint_path": checkpoint_path, "eval_result": eval_result}
         offered["strip_default_attrs"] = self.strip_default_attrs
-        given = {name: value for name, value in offered.items() if value is not None and name in taken}
-        return self.export_fn(estimator, export_path, **given)
+        given = {name: value for name, value in offered.items() if value is not None}
+        return self.export_fn(estimator, export_path, **taken_by(self.export_fn, **given))
 
 
 def make_export_strategy(
