@@ -1,4 +1,4 @@
-"""Reads a checkpoint from its first byte to its last, to find whether it is damaged."""
+"""Reads checkpoints from their first byte to their last, to find those that are damaged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 import tensorflow as tf
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from trainerd.checkpoints import saver_checkpoints
 from trainerd.checkpoints.manifest import DamagedError
+from trainerd.rundir.paths import RunDirectory
 
 tf1 = tf.compat.v1
 
@@ -41,3 +43,13 @@ def _require_graph(path: Path) -> None:
             tf1.MetaGraphDef.FromString(path.read_bytes())
     except (DecodeError, OSError) as error:
         raise DamagedError(f"{path.name}: {error}") from error
+
+
+def newest_checkpoint(folder: str) -> str | None:
+    """Return the prefix of the newest checkpoint in a folder that verifies; None if there is none.
+
+    Raises:
+      DataError: there are checkpoints, and none can be read.
+    """
+    found = saver_checkpoints.newest_readable(RunDirectory.of(folder), read_whole)
+    return str(found) if found is not None else None

@@ -15,8 +15,9 @@ from typing import Any, Self
 import tensorflow as tf
 
 from trainerd.checkpoints.contents.object_graph import GRAPH_KEY
+from trainerd.checkpoints.format.reader import newest_checkpoint
 from trainerd.job.definition import GraphJob, Job
-from trainerd.programs.estimator.checkpoints import newest_checkpoint, require_whole, step_of
+from trainerd.programs.estimator.checkpoints import require_whole, step_of
 from trainerd.programs.estimator.evaluation.curves import EvaluationWriter
 from trainerd.programs.estimator.hooks import CheckpointHook, checked_hooks, checked_listeners
 from trainerd.programs.estimator.run_config import RunConfig, TaskType, default_session_config

@@ -6,22 +6,11 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from trainerd.checkpoints import manifest, saver_checkpoints
-from trainerd.checkpoints.format.reader import read_whole
+from trainerd.checkpoints import manifest
 from trainerd.checkpoints.manifest import DamagedError
 from trainerd.errors import DataError
 from trainerd.programs.estimator.keras_layers import CURE, is_of_keras_3
 from trainerd.rundir.paths import RunDirectory
-
-
-def newest_checkpoint(model_dir: str) -> str | None:
-    """Return the prefix of the newest checkpoint that verifies; None if there is none.
-
-    Raises:
-      DataError: there are checkpoints, and none can be read.
-    """
-    found = saver_checkpoints.newest_readable(RunDirectory.of(model_dir), read_whole)
-    return str(found) if found is not None else None
 
 
 def step_of(prefix: str | None) -> int:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trainerd.checkpoints.format.reader import newest_checkpoint
 from trainerd.job.definition import GraphJob
 from trainerd.programs.estimator.base import BaseEstimator
-from trainerd.programs.estimator.checkpoints import newest_checkpoint, require_whole
+from trainerd.programs.estimator.checkpoints import require_whole
 from trainerd.programs.estimator.evaluation.graph import EvaluationGraphs
 from trainerd.programs.estimator.export.saved_model import GraphExport, write_below
 from trainerd.programs.estimator.graph import prediction

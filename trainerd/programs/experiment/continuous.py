@@ -12,9 +12,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainerd.checkpoints.format.reader import newest_checkpoint
 from trainerd.errors import DataError
 from trainerd.programs.estimator.arguments import names_of_arguments
-from trainerd.programs.estimator.checkpoints import is_whole, newest_checkpoint
+from trainerd.programs.estimator.checkpoints import is_whole
 from trainerd.programs.estimator.evaluation.graph import GLOBAL_STEP
 from trainerd.programs.estimator.waiting import Waiting
 from trainerd.programs.experiment.records import OncePerCheckpoint

@@ -11,9 +11,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainerd.checkpoints.format.reader import newest_checkpoint
 from trainerd.job.definition import GraphJob, Job, Scheduled
 from trainerd.programs.estimator.base import BaseEstimator
-from trainerd.programs.estimator.checkpoints import newest_checkpoint, step_of
+from trainerd.programs.estimator.checkpoints import step_of
 from trainerd.programs.estimator.waiting import Waiting
 from trainerd.programs.experiment import server
 from trainerd.programs.experiment.adapters import as_estimator

@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainerd.checkpoints.format.reader import newest_checkpoint
 from trainerd.checkpoints.manifest import FINISH
-from trainerd.programs.estimator.checkpoints import newest_checkpoint
 from trainerd.programs.estimator.hooks import CheckpointHook
 from trainerd.programs.experiment.records import OncePerCheckpoint, prefix_of, reason_of
 from trainerd.system.elapsed import Elapsed

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.checkpoints import saver_checkpoints
-from trainerd.checkpoints.format.reader import read_whole
+from trainerd.checkpoints.format.reader import newest_checkpoint
 from trainerd.loop.outcome import Paused
 from trainerd.loop.signals.dispatch import is_pause_pending
 from trainerd.rundir.paths import RunDirectory
@@ -77,17 +77,11 @@ class ChiefSessionCreator(_Creator):
         if prefix is not None and self._checkpoint_dir:
             raise ValueError("Can not provide both checkpoint_dir and checkpoint_filename_with_path.")
         if prefix is None and self._checkpoint_dir:
-            prefix = self._newest(self._checkpoint_dir)
+            prefix = newest_checkpoint(self._checkpoint_dir)
             # What a hook saves with it, it deletes the oldest of then: none of ours.
             listed = saver_checkpoints.listed(RunDirectory.of(self._checkpoint_dir))
             self.finalized_scaffold().saver.recover_last_checkpoints(listed)
         return self.create_session_from(prefix)
-
-    @staticmethod
-    def _newest(folder: str) -> str | None:
-        """Return the prefix of the newest checkpoint that can be read; None if there is none."""
-        found = saver_checkpoints.newest_readable(RunDirectory.of(folder), read_whole)
-        return None if found is None else str(found)
 
     def finalized_scaffold(self) -> Any:
         """Return the ops, all of them made."""

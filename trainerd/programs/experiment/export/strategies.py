@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from trainerd.checkpoints.format.reader import newest_checkpoint
 from trainerd.programs.estimator.arguments import taken_by
 from trainerd.programs.estimator.base import BaseEstimator
-from trainerd.programs.estimator.checkpoints import newest_checkpoint
 from trainerd.programs.estimator.export.receivers import build_parsing_serving_input_receiver_fn
 from trainerd.programs.estimator.export.saved_model import describe, keep_newest
 from trainerd.programs.experiment.export.exporters import best_in, export_of, keep_best, loss_is_smaller
