@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,10 +111,11 @@ def _makes(node: Any) -> bool:
     return definition is not None and makes_handle(definition)
 
 
+@dataclass(frozen=True)
 class _Scope:
     """A graph, or a function as it is called in one place.
 
-    Args:
+    Attributes:
       name: of the function; empty for a graph.
       nodes: its nodes by name.
       arguments: the handles that each argument may be.
@@ -123,37 +124,32 @@ class _Scope:
       depth: the number of calls that lead to it.
     """
 
-    def __init__(
-        self,
-        name: str,
-        nodes: Mapping[str, Any],
-        arguments: Mapping[str, Handles],
-        functions: Mapping[str, Any],
-        returned: Iterable[str] = (),
-        depth: int = 0,
-    ) -> None:
-        self.nodes = nodes
-        self.identity = (name, frozenset(arguments.items()))
-        self._name = name
-        self._arguments = arguments
-        self._functions = functions
-        self.returned = tuple(returned)
-        self._depth = depth
+    name: str
+    nodes: Mapping[str, Any]
+    arguments: Mapping[str, Handles]
+    functions: Mapping[str, Any]
+    returned: Sequence[str] = ()
+    depth: int = 0
+
+    @property
+    def identity(self) -> tuple[str, frozenset[tuple[str, Handles]]]:
+        """What the nodes of it depend on: a scope is visited once."""
+        return self.name, frozenset(self.arguments.items())
 
     def use(self, node: Any) -> Use:
         """Return how a node uses the handles that it takes."""
         types = {name: value.type for name, value in node.attr.items() if value.HasField("type")}
-        return Use(Node(node.op, node.name, self._name), self.made_for(self.handles(node)), types)
+        return Use(Node(node.op, node.name, self.name), self.made_for(self.handles(node)), types)
 
     def handles(self, node: Any) -> list[str]:
         """Return the inputs of a node that are handles."""
-        function = self._functions.get(node.op)
+        function = self.functions.get(node.op)
         definition = function.signature if function is not None else definition_of(node.op)
         return handles_among(node, definition) if definition is not None else []
 
     def called(self, node: Any) -> list[_Scope]:
         """Return the functions that a node calls, with their arguments."""
-        return [self._call(node, self._functions[name]) for name in called_by(node) if name in self._functions]
+        return [self._call(node, self.functions[name]) for name in called_by(node) if name in self.functions]
 
     def _call(self, node: Any, function: Any) -> _Scope:
         """Return a function as a node calls it.
@@ -168,7 +164,7 @@ class _Scope:
         nodes = {each.name: each for each in function.node_def}
         arguments = dict(zip(wanted, given, strict=True))
         returned = [function.ret[each.name] for each in function.signature.output_arg if each.type == _RESOURCE]
-        return _Scope(function.signature.name, nodes, arguments, self._functions, returned, self._depth + 1)
+        return _Scope(function.signature.name, nodes, arguments, self.functions, returned, self.depth + 1)
 
     def made_for(self, tensors: Iterable[str]) -> Handles:
         """Return the nodes that make these handles, or bring them in. What ends with the step is left out."""
@@ -180,15 +176,15 @@ class _Scope:
             seen.add(name)
             node = self.nodes.get(name)
             if node is None:
-                found |= self._arguments.get(name, frozenset())
+                found |= self.arguments.get(name, frozenset())
                 continue
             given = self.handles(node)
             waiting += map(_node_name, given)
-            calls = [] if _makes(node) or self._depth == _DEEPEST else self.called(node)
+            calls = [] if _makes(node) or self.depth == _DEEPEST else self.called(node)
             for scope in calls:
                 found |= scope.made_for(scope.returned)
             if not (given or calls or node.op in TEMPORARY):
-                found.add(Node(node.op, node.name, self._name))
+                found.add(Node(node.op, node.name, self.name))
         return frozenset(found)
 
 
