@@ -19,7 +19,19 @@ _SETS = {"__set__": set, "__frozenset__": frozenset}
 _DICTS = {"__counter__": Counter, "__ordered__": OrderedDict}
 _DEFAULT = "__default__"
 _FACTORIES = {kind.__name__: kind for kind in (bool, int, float, str, list, tuple, dict, set)}
-_NAMES = {_ARRAY, _TUPLE, _PAIRS, _BYTES, _DEQUE, _TENSOR, _DEFAULT, *_SETS, *_DICTS}
+# What makes them of what is under their name; an array is made of the file.
+_MAKERS: dict[str, Callable[[Any], Any]] = {
+    _TUPLE: tuple,
+    _PAIRS: dict,
+    _TENSOR: tf.constant,
+    _BYTES: bytes.fromhex,
+    _DEQUE: lambda found: deque(found[1], maxlen=found[0]),
+    _DEFAULT: lambda found: defaultdict(_FACTORIES[found[0]], found[1]),
+    **_SETS,
+    "__counter__": lambda pairs: Counter(dict(pairs)),
+    "__ordered__": OrderedDict,
+}
+_NAMES = {_ARRAY, *_MAKERS}
 
 
 class PythonValues(tf.train.experimental.PythonState):  # type: ignore[misc]
@@ -121,24 +133,8 @@ def unpacked(content: bytes) -> Any:
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
 
         def put_back(value: dict[str, Any]) -> Any:
-            if set(value) == {_TUPLE}:
-                return tuple(value[_TUPLE])
-            if set(value) == {_PAIRS}:
-                return dict(value[_PAIRS])
-            if set(value) == {_TENSOR}:
-                return tf.constant(value[_TENSOR])
-            if set(value) == {_BYTES}:
-                return bytes.fromhex(value[_BYTES])
-            if set(value) == {_DEQUE}:
-                return deque(value[_DEQUE][1], maxlen=value[_DEQUE][0])
-            if set(value) == {_DEFAULT}:
-                return defaultdict(_FACTORIES[value[_DEFAULT][0]], value[_DEFAULT][1])
-            for name, kind in _SETS.items():
-                if set(value) == {name}:
-                    return kind(value[name])
-            for name, mapping in _DICTS.items():
-                if set(value) == {name}:
-                    return mapping(dict(value[name]))
+            if len(value) == 1 and (name := next(iter(value))) in _MAKERS:
+                return _MAKERS[name](value[name])
             if set(value) != {_ARRAY, "dtype"}:
                 return value
             array = file[str(value[_ARRAY])]
