@@ -78,9 +78,9 @@ class SaveSettings:
         if self.writes_graph:
             tf.io.write_graph(graph.as_graph_def(add_shapes=True), str(self.rundir.path), "graph.pbtxt")
         self.writer.add_graph(graph)
-        if attached.state is not None:
-            attached.state.write_meta_graph(self.writes_graph)
-            self.writer.add_meta_graph(attached.state.meta_graph)
+        if attached.model is not None:
+            attached.model.state.write_meta_graph(self.writes_graph)
+            self.writer.add_meta_graph(attached.model.state.meta_graph)
         attached.start_services(self.save_secs, self.save_steps)
         if self.count_steps > 0:
             schedule = Schedule(steps=self.count_steps, since_last=True)

@@ -162,8 +162,8 @@ class SupervisedGraph(GraphRun):
     def show_graph(self) -> None:
         """Write the graph for TensorBoard."""
         self.summary_writer.add_graph(self.graph)
-        state = self.state
-        whole = state.meta_graph if state is not None else meta_graph(self.graph, self.saver)
+        model = self.model
+        whole = model.state.meta_graph if model is not None else meta_graph(self.graph, self.saver)
         self.summary_writer.add_meta_graph(whole)
 
     def summarized(self, session: Any, summary: Any, global_step: int | None) -> None:

@@ -72,9 +72,9 @@ class GraphJobSession(GraphModel):
         for name, variable in job.settable.items():
             if not hasattr(variable, "load") or variable.shape.rank != 0:
                 raise EntryError(f"settable: {name!r} must be a variable with one number, and is {variable!r}.")
-        _require_restorable(job.graph, self._state.saved_nodes, self._local_init_op)
-        require_saved_in(job.graph, self._fetches, self._state.saved_nodes, refuse=repeats)
-        self._state.require_exact_inputs(self._fetches, refuse=repeats)
+        _require_restorable(job.graph, self.state.saved_nodes, self._local_init_op)
+        require_saved_in(job.graph, self._fetches, self.state.saved_nodes, refuse=repeats)
+        self.state.require_exact_inputs(self._fetches, refuse=repeats)
         job.graph.finalize()
 
     # ------------------------------------------------------------------ the contract
@@ -273,7 +273,7 @@ class GraphJobSession(GraphModel):
                 session = manager.prepare_session(
                     "",
                     init_op=self._init_op,
-                    saver=self._state.saver,
+                    saver=self.state.saver,
                     checkpoint_filename_with_path=None if prefix is None else str(prefix),
                     config=job.config,
                     init_fn=job.init_fn,
@@ -282,7 +282,7 @@ class GraphJobSession(GraphModel):
                 tf1.train.start_queue_runners(sess=session, coord=self._coord)
         self.open(session, prefix)
         if prefix is None:
-            self._state.require_positions(session, self._fetches, refuse=self._repeats)
+            self.state.require_positions(session, self._fetches, refuse=self._repeats)
         self._call = prepared(session, [job.train_op, [job.metrics[name] for name in self._names]])
 
 

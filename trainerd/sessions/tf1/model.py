@@ -28,13 +28,16 @@ class GraphModel:
       state: what is saved.
       global_step: the tensor or variable that counts the steps; None if the graph has none: then the runs of the
         session are counted.
+
+    Attributes:
+      state: what is saved.
     """
 
     has_evaluation = False
     has_all_variables = True
 
     def __init__(self, state: GraphState, global_step: Any) -> None:
-        self._state = state
+        self.state = state
         self._global_step = global_step
         self._session: Any = None
         self._waiting: dict[str, IteratorPosition] = {}
@@ -63,9 +66,9 @@ class GraphModel:
         self._session, self.runs = session, step
         self._waiting, self._made_by, self._at_end, self._ends = {}, {}, set(), 0
         if prefix is not None:
-            self._state.require_shapes(session, prefix)
+            self.state.require_shapes(session, prefix)
             self._go_on(prefix, was_finished=was_finished)
-        if ops := random_ops(self._state.graph):
+        if ops := random_ops(self.state.graph):
             log.info("after a pause these restart, since no checkpoint holds their position: %s", ", ".join(ops))
 
     def _go_on(self, prefix: Path, *, was_finished: bool) -> None:
@@ -74,12 +77,12 @@ class GraphModel:
         An input that was at its end, and that the program would have initialized next, begins. So does every input at
         its end if the run had finished: a new start wants another round, as with TensorFlow.
         """
-        found = self._state.positions(prefix)
+        found = self.state.positions(prefix)
         self._waiting = {
             name: was for name, was in found.items() if not (was.is_at_end and (was_finished or was.made_by))
         }
         self._begun_at = self.step
-        self._state.move(self._session, {name: was.state for name, was in self._waiting.items()})
+        self.state.move(self._session, {name: was.state for name, was in self._waiting.items()})
 
     def initialized(self, made_by: Mapping[str, str]) -> None:
         """Record that the program has initialized these iterators, each by this operation.
@@ -92,7 +95,7 @@ class GraphModel:
         for name, by in made_by.items():
             was = self._waiting.pop(name, None)
             if was is not None and was.made_by in ("", by):
-                self._state.move(self._session, {name: was.state})
+                self.state.move(self._session, {name: was.state})
             elif was is not None:
                 log.info("the input %s restarts: it was given other data than before", name)
         self._made_by |= made_by
@@ -118,7 +121,7 @@ class GraphModel:
     @cached_property
     def calls_python(self) -> bool:
         """True if the graph calls Python, or threads fill its queues."""
-        graph = self._state.graph
+        graph = self.state.graph
         return calls_python(graph) or bool(graph.get_collection(tf1.GraphKeys.QUEUE_RUNNERS))
 
     @property
@@ -139,7 +142,7 @@ class GraphModel:
 
     def snapshot(self) -> GraphSnapshot:
         """Return the state at this boundary."""
-        return self._state.take(self._session, self.step, self._made_by, self._at_end)
+        return self.state.take(self._session, self.step, self._made_by, self._at_end)
 
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint into the open session.
@@ -148,10 +151,10 @@ class GraphModel:
           DataError: it does not fit the graph.
         """
         try:
-            self._state.saver.restore(self._session, str(prefix))
+            self.state.saver.restore(self._session, str(prefix))
         except (ValueError, tf.errors.OpError) as error:
             raise DataError(f"{prefix} does not fit the graph: {str(error).splitlines()[0]}") from error
-        self._state.require_shapes(self._session, prefix)
+        self.state.require_shapes(self._session, prefix)
         self._go_on(prefix, was_finished=False)
 
     def changes_since(self, prefix: Path) -> list[str]:
@@ -160,9 +163,9 @@ class GraphModel:
 
     def fingerprint(self) -> dict[str, str]:
         """Return the fingerprint of what is saved of the graph."""
-        digest = xxhash.xxh3_64_hexdigest(self._state.description.encode())
+        digest = xxhash.xxh3_64_hexdigest(self.state.description.encode())
         return {
-            "job.state": f"{len(self._state.description.splitlines())} tensors, {digest}",
+            "job.state": f"{len(self.state.description.splitlines())} tensors, {digest}",
             **of_software(),
         }
 
@@ -179,4 +182,4 @@ class GraphModel:
 
     def graph(self) -> Any:
         """Return the graph."""
-        return self._state.graph
+        return self.state.graph

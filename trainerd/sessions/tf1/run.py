@@ -35,7 +35,7 @@ class GraphRun(AttachedRun):
       loop, host: see `AttachedRun`.
 
     Attributes:
-      model, state: the graph as it is saved; None if there is no run directory.
+      model: the graph as it is saved; None if there is no run directory.
     """
 
     def __init__(
@@ -54,11 +54,9 @@ class GraphRun(AttachedRun):
         if saver is not None and saver.saver_def is None:  # a Saver of nothing: it was made with allow_empty
             saver = None
         self.model: GraphModel | None = None
-        self.state: GraphState | None = None
         if rundir is not None:
-            self.state = GraphState(graph, saver)
-            self.state.require_exact_inputs()
-            self.model = GraphModel(self.state, global_step)
+            self.model = GraphModel(GraphState(graph, saver), global_step)
+            self.model.state.require_exact_inputs()
         self._saver = saver
         self._published: LastCheckpoint | None = None
         name = global_step.op.name.removesuffix("/Read/ReadVariableOp") if global_step is not None else None
@@ -72,10 +70,9 @@ class GraphRun(AttachedRun):
 
     def _make_session_link(self, boundary: Boundary) -> SessionLink:
         if self.rundir is None or self._saver is None:
-            return GraphSessionLink(boundary, state=self.state, model=self.model)
+            return GraphSessionLink(boundary, model=self.model)
         return GraphSessionLink(
             boundary,
-            state=self.state,
             model=self.model,
             save_path=self.rundir.path / self.rundir.basename,
             save=lambda: self.save_now("saver"),

@@ -16,7 +16,7 @@ from trainerd.loop.flag import Request
 from trainerd.run.session_link import SessionLink
 from trainerd.sessions.tf1.callables import Callables, Remembered, op_of
 from trainerd.sessions.tf1.model import GraphModel
-from trainerd.sessions.tf1.state import Effects, GraphState
+from trainerd.sessions.tf1.state import Effects
 
 
 @dataclass
@@ -24,14 +24,12 @@ class GraphSessionLink(SessionLink):
     """The session link of a managed session of a graph.
 
     Attributes:
-      state: the state of the graph that is saved; None if nothing is.
       model: the graph as it is saved and restored; None if nothing is.
       callables: the prepared fetches; None once the session is closed.
       save_path, save: the prefix of its checkpoints, and a function that makes one now; None if none are made.
       runs_limit: the count of runs that change something at which the loop must come to a boundary.
     """
 
-    state: GraphState | None = field(default=None)
     model: GraphModel | None = field(default=None)
     callables: Callables | None = field(default=None)
     save_path: Path | None = field(default=None)
@@ -65,10 +63,9 @@ class GraphSessionLink(SessionLink):
         """Return a wrapper for `Callables`: it counts runs that change something, and notes initialized inputs."""
 
         def wrap(fetches: Any, call: Callable[[], Any]) -> Callable[[], Any]:
-            model, state = self.model, self.state
-            if model is None or state is None:
+            if (model := self.model) is None:
                 return call
-            effects = state.effects(_elements(session, fetches))
+            effects = model.state.effects(_elements(session, fetches))
             if not effects.makes and not effects.changes:
                 return call
 
@@ -83,26 +80,19 @@ class GraphSessionLink(SessionLink):
 
     def ran(self, session: Any, fetches: Any, feeds: Any = None, *, is_step: bool = True) -> None:
         """Record that these fetches were run without `Callables`; as a step, or during or beside one."""
-        state = self.state
-        if self.model is None or state is None:
+        model = self.model
+        if model is None or not (is_step or model.state.has_initializers):
             return
-        if not is_step and not state.has_initializers:
-            return
-        effects = self._effects(session, fetches)
+        effects = self._known.get(fetches, lambda new: model.state.effects(_elements(session, new)))
         if effects.makes or (is_step and effects.changes):
-            self._note(self.model, effects, feeds or {})
+            self._note(model, effects, feeds or {})
 
     def failed_to_run(self, session: Any, error: BaseException) -> None:
         """Record that a run raised an error, and which inputs have ended."""
         op = op_of(session, error) if isinstance(error, tf.errors.OutOfRangeError) else None
-        if op is not None and self.model is not None and self.state is not None:
-            self.model.ended(frozenset(self.state.iterators_of(op)))
+        if op is not None and self.model is not None:
+            self.model.ended(frozenset(self.model.state.iterators_of(op)))
         self.fail(error, self.changes)
-
-    def _effects(self, session: Any, fetches: Any) -> Effects:
-        state = self.state
-        assert state is not None
-        return self._known.get(fetches, lambda new: state.effects(_elements(session, new)))
 
     def _note(self, model: GraphModel, effects: Effects, feeds: Mapping[Any, Any]) -> None:
         if effects.makes:
@@ -111,10 +101,6 @@ class GraphSessionLink(SessionLink):
             return
         if model.is_waiting:
             model.read(effects.reads)
-        self.count(model)
-
-    def count(self, model: GraphModel) -> None:
-        """Count a run that may have changed something, and come to a boundary at `runs_limit`."""
         model.count()
         if model.runs >= self.runs_limit:
             self.boundary.flag.raise_for(Request.TICK)
