@@ -13,7 +13,7 @@ import numpy as np
 
 from trainerd.checkpoints.snapshot import UnsoundError
 from trainerd.errors import DataError
-from trainerd.loop.contract import Exportable, Steps, StopFlag
+from trainerd.loop.contract import Session, Steps, StopFlag
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class FakeSnapshot:
         """Do nothing: it holds nothing."""
 
 
-class FakeSession:
+class FakeSession(Session):
     """Adds 2 to a number at each step, like the seed's counter.
 
     One class, since the loop's contract asks for most of its methods.
@@ -66,7 +66,6 @@ class FakeSession:
         fingerprint: dict[str, str] | None = None,
         changes: Sequence[str] = (),
     ) -> None:
-        self.step = 0
         self.value = 0.0
         self._on_step = on_step
         self._ends_at = ends_at
@@ -77,14 +76,8 @@ class FakeSession:
         self._raised = threading.Event()
         self.skipped: list[tuple[int, int]] = []
 
-    has_all_variables = True
-    epochs = None
+    step = 0
     calls_python = False
-
-    @property
-    def changes(self) -> int:
-        """The step: nothing else changes it."""
-        return self.step
 
     @property
     def has_evaluation(self) -> bool:
@@ -152,36 +145,9 @@ class FakeSession:
         self.skipped.append((self.step, count))
         return list(range(count))
 
-    @property
-    def can_score(self) -> bool:
-        """True if it was made with `figures`."""
-        return self._figures is not None
-
-    def load(self, prefix: Path) -> None:
-        """Read a checkpoint, as `restore` does."""
-        self.restore(prefix)
-
-    def score(self) -> dict[str, float]:
-        """Return the metrics of `evaluate`."""
-        return self.evaluate()
-
-    def exportable(self) -> Exportable:
-        """Return an `Exportable` with nothing in it."""
-        return Exportable()
-
     def weights(self) -> Mapping[str, Any]:
         """Return the number."""
         return {"value": self.value}
-
-    def write_summaries(self) -> None:
-        """Do nothing: it has no summaries of its own."""
-
-    def graph(self) -> Any:
-        """Return None: it has no graph."""
-        return None
-
-    def end(self, *, finished: bool) -> None:
-        """Do nothing: it holds nothing."""
 
     def events(self, logdir: Path) -> Any:
         """Return None: nothing writes for it."""

@@ -1,4 +1,7 @@
-"""The contract of every session, and what it needs of a flag. Imports nothing of its own package."""
+"""The contract of every session, and what it needs of a flag. Imports nothing of its own package.
+
+A session may derive from its protocol: then it has the defaults for what most sessions have alike.
+"""
 
 from __future__ import annotations
 
@@ -93,10 +96,12 @@ class Savable(Protocol):
     @property
     def changes(self) -> int:
         """A number that grows whenever the state may have changed: the step, if every change counts a step."""
+        return self.step
 
     @property
     def has_all_variables(self) -> bool:
         """True if all variables are made. A checkpoint that is made before would lose the missing ones."""
+        return True
 
     def snapshot(self) -> Snapshot:
         """Return the state at this boundary, in memory. Steps that come after it do not change it."""
@@ -108,10 +113,12 @@ class Model(Savable, Protocol):
     @property
     def has_evaluation(self) -> bool:
         """True if `evaluate` returns metrics."""
+        return False
 
     @property
     def calls_python(self) -> bool:
         """True if a step or its input calls Python. Such a step may never end."""
+        return False
 
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint into the model.
@@ -122,6 +129,7 @@ class Model(Savable, Protocol):
 
     def changes_since(self, prefix: Path) -> Sequence[str]:
         """Describe the variables that are at other places than in a checkpoint, or that are frozen and were not."""
+        return ()
 
     def fingerprint(self) -> Mapping[str, str]:
         """Return the fingerprint of the job's state and input; see `trainerd.config.fingerprint`."""
@@ -132,9 +140,11 @@ class Model(Savable, Protocol):
         Raises:
           JobError: the job's `evaluate` failed.
         """
+        return {}
 
     def weights(self) -> Mapping[str, Any]:
         """Return the trainable variables' values by name, as tensors that later steps do not change."""
+        return {}
 
     def write_summaries(self) -> None:
         """Call the job's own summaries. The default summary writer is set.
@@ -142,9 +152,11 @@ class Model(Savable, Protocol):
         Raises:
           JobError: the job's `summaries` failed.
         """
+        return  # a job may have none
 
     def graph(self) -> Any:
         """Return the graph of one step, for TensorBoard; None if there is none."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -166,6 +178,7 @@ class Session(Model, Protocol):
     @property
     def epochs(self) -> Epochs | None:
         """The epochs that it is trained for, whose ends return metrics; None if it has none."""
+        return None
 
     def bind(self, flag: StopFlag) -> None:
         """Look at this flag after every step from now on."""
@@ -198,6 +211,7 @@ class Session(Model, Protocol):
     @property
     def can_score(self) -> bool:
         """True if `score` returns metrics."""
+        return self.has_evaluation
 
     def load(self, prefix: Path) -> None:
         """Read a checkpoint into the model, to evaluate or to export it: no step follows.
@@ -205,6 +219,7 @@ class Session(Model, Protocol):
         Raises:
           DataError: it does not fit the job.
         """
+        self.restore(prefix)
 
     def score(self) -> dict[str, float]:
         """Return the metrics of the job's evaluation, or of its validation, for the model as it is.
@@ -212,9 +227,11 @@ class Session(Model, Protocol):
         Raises:
           JobError: the job's own code failed.
         """
+        return self.evaluate()
 
     def exportable(self) -> Exportable:
         """Return the parts of the job that can be packaged."""
+        return Exportable()
 
     def end(self, *, finished: bool) -> None:
         """Do what the job does at its end: no step follows, and the state is about to be saved for the last time.
@@ -225,6 +242,7 @@ class Session(Model, Protocol):
         Raises:
           JobError: what the job does at its end failed.
         """
+        return  # a job may do nothing
 
     def events(self, logdir: Path) -> Any:
         """Make the writer of its event files in this folder; see `Events`."""

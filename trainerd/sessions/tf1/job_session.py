@@ -16,7 +16,7 @@ from trainerd.checkpoints.contents.unsaved_state import require_saved_in
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.job.definition import GraphJob
 from trainerd.job.user_code import FAILURES, called_at_boundary, job_traceback, user_code
-from trainerd.loop.contract import Exportable, Steps, StopFlag
+from trainerd.loop.contract import Exportable, Session, Steps, StopFlag
 from trainerd.sessions.tf1 import defaults
 from trainerd.sessions.tf1.callables import prepared
 from trainerd.sessions.tf1.events import GraphEvents
@@ -30,7 +30,7 @@ _SHOWN = 5  # names in a message
 ROWS = 65536  # at most so many steps between two boundaries, whose metrics are held in memory
 
 
-class GraphJobSession(GraphModel):
+class GraphJobSession(GraphModel, Session):
     """A `trainerd.GraphJob`, ready to be trained.
 
     The session is made when it is first needed, since it is then known whether there is a checkpoint to restore.
@@ -79,10 +79,8 @@ class GraphJobSession(GraphModel):
 
     # ------------------------------------------------------------------ the contract
 
-    epochs = None
-
     @property
-    def has_evaluation(self) -> bool:  # type: ignore[override]
+    def has_evaluation(self) -> bool:
         """True if the job has an `evaluate`."""
         return self._job.evaluate is not None
 
@@ -183,19 +181,6 @@ class GraphJobSession(GraphModel):
             step=self.step,
             sound=False,
         )
-
-    @property
-    def can_score(self) -> bool:
-        """True if the job has an `evaluate`."""
-        return self.has_evaluation
-
-    def load(self, prefix: Path) -> None:
-        """Make the session, restored from a checkpoint."""
-        self.restore(prefix)
-
-    def score(self) -> dict[str, float]:
-        """Call the job's `evaluate`."""
-        return self.evaluate()
 
     def exportable(self) -> Exportable:
         """Return the job's `export`."""

@@ -14,6 +14,7 @@ import xxhash
 from trainerd.checkpoints.contents.op_kinds import calls_python, random_ops
 from trainerd.config.software import of_software
 from trainerd.errors import DataError
+from trainerd.loop.contract import Model
 from trainerd.sessions.tf1.positions import IteratorPosition
 from trainerd.sessions.tf1.state import GraphSnapshot, GraphState
 
@@ -21,7 +22,7 @@ tf1 = tf.compat.v1
 log = logging.getLogger(__name__)
 
 
-class GraphModel:
+class GraphModel(Model):
     """The state of a graph, as it is saved and restored. The user's own loop runs the steps.
 
     Args:
@@ -32,9 +33,6 @@ class GraphModel:
     Attributes:
       state: what is saved.
     """
-
-    has_evaluation = False
-    has_all_variables = True
 
     def __init__(self, state: GraphState, global_step: Any) -> None:
         self.state = state
@@ -157,10 +155,6 @@ class GraphModel:
         self.state.require_shapes(self._session, prefix)
         self._go_on(prefix, was_finished=False)
 
-    def changes_since(self, prefix: Path) -> list[str]:
-        """Return no changes: a graph's variables are known by their names."""
-        return []
-
     def fingerprint(self) -> dict[str, str]:
         """Return the fingerprint of what is saved of the graph."""
         digest = xxhash.xxh3_64_hexdigest(self.state.description.encode())
@@ -168,17 +162,6 @@ class GraphModel:
             "job.state": f"{len(self.state.description.splitlines())} tensors, {digest}",
             **of_software(),
         }
-
-    def evaluate(self) -> dict[str, float]:
-        """Return no metrics: a graph has no evaluation of its own."""
-        return {}
-
-    def write_summaries(self) -> None:
-        """Do nothing: the summaries are fetched from the graph."""
-
-    def weights(self) -> Mapping[str, Any]:
-        """Return no weights: a graph's own summaries show them."""
-        return {}
 
     def graph(self) -> Any:
         """Return the graph."""

@@ -18,6 +18,7 @@ from trainerd.checkpoints.format.snapshotter import Snapshotter, TensorSnapshot
 from trainerd.config.software import of_software
 from trainerd.errors import DataError, EntryError
 from trainerd.job.user_code import called_at_boundary
+from trainerd.loop.contract import Model
 from trainerd.sessions.input import pipeline
 from trainerd.sessions.input.pipeline import dataset_of
 from trainerd.sessions.input.saveable import require_saveable
@@ -31,7 +32,7 @@ log = logging.getLogger(__name__)
 _WITHOUT = "leave its iterator out of the tf.train.Checkpoint"
 
 
-class CheckpointModel:
+class CheckpointModel(Model):
     """The objects that a `tf.train.Checkpoint` tracks, and the count of the steps.
 
     One class, since the loop's contract asks for most of its methods.
@@ -51,7 +52,7 @@ class CheckpointModel:
       EntryError: it is no `tf.train.Checkpoint`, or its root is another object.
     """
 
-    has_evaluation = calls_python = False
+    calls_python = False
 
     def __init__(
         self, checkpoint: Any, global_step: tf.Variable, summaries: Callable[[], object] | None = None
@@ -180,10 +181,6 @@ class CheckpointModel:
             found |= pipeline.fingerprint([dataset_of(each) for each in inputs])
         return found
 
-    def evaluate(self) -> dict[str, float]:
-        """Return no metrics: a program evaluates by itself."""
-        return {}
-
     def weights(self) -> Mapping[str, Any]:
         """Return the values of the trainable variables, by their names."""
         return weights_of(self._tracked.parts())
@@ -194,10 +191,6 @@ class CheckpointModel:
             return
         with called_at_boundary("summary_op", self.step):
             self._summaries()
-
-    def graph(self) -> Any:
-        """Return None: a program may run several functions."""
-        return None
 
     def _reader(self) -> Snapshotter:
         objects = own_objects(self._checkpoint)
