@@ -22,7 +22,7 @@ from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import parse as configs
 from trainerd.config.schema import Config
 from trainerd.errors import JobError, StorageError
-from trainerd.loop.contract import Model, Steps
+from trainerd.loop.contract import Events, Model, Steps
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.outcome import Outcome
 from trainerd.run.driven import Loop
@@ -34,7 +34,7 @@ from trainerd.system.threads import Background
 
 
 @dataclass
-class FakeEvents:
+class FakeEvents(Events):
     """Keeps what is written for TensorBoard."""
 
     points: list[tuple[int, dict[str, float]]] = field(default_factory=list)
@@ -59,9 +59,6 @@ class FakeEvents:
 
     def summaries(self, session: Model) -> None:
         self.summaries_at.append(session.step)
-
-    def flush(self) -> None:
-        return
 
     def sync(self) -> None:
         self.synced = len(self.points)

@@ -12,7 +12,7 @@ from typing import Any
 from trainerd.errors import StorageError
 from trainerd.events.event_file import EventFile, remove_empty
 from trainerd.events.weight_images import write_weights
-from trainerd.loop.contract import Model
+from trainerd.loop.contract import Events, Model
 from trainerd.system.backoff import Backoff
 from trainerd.system.threads import Background
 
@@ -23,7 +23,7 @@ SYNC_SECS = 10.0
 CLOSE_SECS = 30.0
 
 
-class EventWriter:
+class EventWriter(Events):
     """Writes the event file of one process's part of a run.
 
     The file is made when training has begun, so that a start that fails leaves none. An error of the background

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.errors import StorageError
-from trainerd.loop.contract import Model
+from trainerd.loop.contract import Events, Model
 from trainerd.system.durable_files import fsync_file, storage
 
 tf1 = tf.compat.v1
@@ -19,7 +19,7 @@ SessionLog = tf1.SessionLog
 _RATE = "/sec"  # how the tag of the rate ends, after the name of the counter
 
 
-class GraphEvents:
+class GraphEvents(Events):
     """Writes what `tf.compat.v1.train.Supervisor` writes.
 
     Args:
@@ -27,8 +27,6 @@ class GraphEvents:
       summary_op: returns a serialized Summary, or several of them; None if there are none.
       rates_logged: how many times the rate of the steps is logged: ten by a Supervisor.
     """
-
-    is_well = True
 
     def __init__(self, writer: Any, summary_op: Any = None, *, rates_logged: float = 10) -> None:
         self._show: Callable[[dict[str, float]], None] = lambda scalars: None

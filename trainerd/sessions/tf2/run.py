@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.events.writer import EventWriter
-from trainerd.loop.contract import Steps
+from trainerd.loop.contract import Events, Steps
 from trainerd.run.attached import AttachedRun
 from trainerd.run.boundary import Boundary
 from trainerd.run.defaults import NO_WRITER, USE_DEFAULT
@@ -46,7 +46,7 @@ class FunctionRun(AttachedRun):
     ) -> None:
         self.model = model
         kept: tuple[Any, Any] = (None, None) if rundir is None else (model, keep)
-        super().__init__(rundir, *kept, "global_step", NoEvents(), loop, host)
+        super().__init__(rundir, *kept, "global_step", Events(), loop, host)
 
     @contextlib.contextmanager
     def begun(self) -> Iterator[None]:
@@ -163,27 +163,3 @@ class StepRun(FunctionRun):
         if is_new and self._init_fn is not None:
             self._init_fn(session)
         return session
-
-
-class NoEvents:
-    """Writes nothing."""
-
-    is_well = True
-
-    def begin(self, step: int, session: Any) -> None:
-        """Do nothing."""
-
-    def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
-        """Do nothing."""
-
-    def summaries(self, session: Any) -> None:
-        """Do nothing."""
-
-    def flush(self) -> None:
-        """Do nothing."""
-
-    def sync(self) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
