@@ -70,9 +70,10 @@ class Lock:
             try:
                 if os.path.samestat(path.stat(), os.fstat(self._folder)):
                     return path
-            except OSError as error:
-                if error.errno not in safe_paths.MISSING:
-                    return self._path.parent
+            except safe_paths.MISSING:
+                continue
+            except OSError:
+                return self._path.parent
         return None
 
     def is_missing(self) -> bool:
@@ -124,7 +125,7 @@ class Lock:
         try:
             return self._has_settled or not os.path.samestat(os.lstat(self._path), os.fstat(self._file.fileno()))
         except OSError as error:
-            return error.errno in safe_paths.MISSING
+            return isinstance(error, safe_paths.MISSING)
 
     def is_named(self) -> bool:
         """Return whether no other process has named itself in the file that now has the lock's name."""

@@ -51,7 +51,7 @@ def storage(doing: str, *, missing_ok: bool = False) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if missing_ok and error.errno in (errno.ENOENT, errno.ENOTDIR):
+        if missing_ok and isinstance(error, safe_paths.MISSING):
             return
         raise storage_error(error, doing) from error
 

@@ -20,7 +20,7 @@ _ENTRY = os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW
 _FOLDER = os.O_PATH | os.O_CLOEXEC | os.O_DIRECTORY
 _READABLE = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 _MOST_LINKS = 40  # as the kernel
-MISSING = (errno.ENOENT, errno.ENOTDIR)
+MISSING = (FileNotFoundError, NotADirectoryError)
 
 
 @contextlib.contextmanager
@@ -93,10 +93,8 @@ def lstat(path: Path) -> os.stat_result | None:
     try:
         with opened(path.parent) as folder:
             return os.stat(path.name, dir_fd=folder, follow_symlinks=False)
-    except OSError as error:
-        if error.errno in MISSING:
-            return None
-        raise
+    except MISSING:
+        return None
 
 
 def size(path: Path) -> int:
@@ -147,10 +145,8 @@ def names(folder: Path) -> list[str]:
                 return sorted(os.listdir(readable))
             finally:
                 os.close(readable)
-    except OSError as error:
-        if error.errno in MISSING:
-            return []
-        raise
+    except MISSING:
+        return []
 
 
 def starting_with(folder: Path, start: str) -> list[Path]:
@@ -192,12 +188,8 @@ def remove(path: Path, *, missing_ok: bool = False) -> None:
     Raises:
       OSError: it cannot be removed, or is not there and that is not `missing_ok`.
     """
-    try:
-        with opened(path.parent) as folder:
-            os.unlink(path.name, dir_fd=folder)
-    except OSError as error:
-        if not (missing_ok and error.errno in MISSING):
-            raise
+    with contextlib.suppress(*MISSING if missing_ok else ()), opened(path.parent) as folder:
+        os.unlink(path.name, dir_fd=folder)
 
 
 def remove_folder(path: Path) -> None:
