@@ -19,7 +19,7 @@ from trainerd.programs.estimator.waiting import Waiting
 from trainerd.programs.experiment import server
 from trainerd.programs.experiment.adapters import as_estimator
 from trainerd.programs.experiment.continuous import ContinuousEvaluation, as_predicate, has_ended
-from trainerd.programs.experiment.export.exporters import names_export
+from trainerd.programs.experiment.export.exporters import export_by_each
 from trainerd.programs.experiment.export.strategies import ExportStrategy
 from trainerd.programs.experiment.new_checkpoints import NewCheckpointHook, NewCheckpointListener, Throttle
 from trainerd.programs.experiment.records import OncePerCheckpoint, Records
@@ -474,12 +474,9 @@ class Experiment(Scheduled):
     def _maybe_export(self, eval_result: Any, checkpoint_path: str | None = None) -> list[Any]:
         """Export by every strategy. Returns what each gave."""
         base = os.path.join(os.fsencode(self._estimator.model_dir), b"export")  # noqa: PTH118  as TensorFlow's: bytes
-        made = []
-        for strategy in self._export_strategies:
+
+        def export(strategy: ExportStrategy) -> Any:
             folder = os.path.join(base, os.fsencode(strategy.name))  # noqa: PTH118
-            with names_export(strategy.name):
-                exported = strategy.export(
-                    self._estimator, folder, checkpoint_path=checkpoint_path, eval_result=eval_result
-                )
-            made.append(exported)
-        return made
+            return strategy.export(self._estimator, folder, checkpoint_path=checkpoint_path, eval_result=eval_result)
+
+        return export_by_each(self._export_strategies, export)

@@ -15,7 +15,7 @@ from trainerd.programs.estimator.waiting import Waiting
 from trainerd.programs.experiment import server
 from trainerd.programs.experiment.adapters import as_own_estimator
 from trainerd.programs.experiment.continuous import ContinuousEvaluation
-from trainerd.programs.experiment.export.exporters import names_export
+from trainerd.programs.experiment.export.exporters import export_by_each
 from trainerd.programs.experiment.new_checkpoints import NewCheckpointListener, Throttle
 from trainerd.programs.experiment.records import OncePerCheckpoint, Records
 from trainerd.programs.experiment.specs import EvalSpec, TrainSpec
@@ -177,15 +177,13 @@ class TrainAndEvaluate(Scheduled):
         """Export by every exporter. Returns what each gave."""
         last = self._train_spec.max_steps
         is_final = last is not None and step_of(prefix) >= last
-        made = []
-        for exporter in self._eval_spec.exporters:
-            with names_export(exporter.name):
-                exported = exporter.export(
-                    estimator=self._estimator,
-                    export_path=str(Path(self._estimator.model_dir, "export", exporter.name)),
-                    checkpoint_path=prefix,
-                    eval_result=metrics,
-                    is_the_final_export=is_final,
-                )
-            made.append(exported)
-        return made
+        return export_by_each(
+            self._eval_spec.exporters,
+            lambda exporter: exporter.export(
+                estimator=self._estimator,
+                export_path=str(Path(self._estimator.model_dir, "export", exporter.name)),
+                checkpoint_path=prefix,
+                eval_result=metrics,
+                is_the_final_export=is_final,
+            ),
+        )

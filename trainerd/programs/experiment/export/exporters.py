@@ -7,11 +7,10 @@ note of it exports the same as one that is not.
 from __future__ import annotations
 
 import abc
-import contextlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -206,14 +205,16 @@ def export_of(base: str | bytes, checkpoint_path: str | None) -> bytes | None:
     return None
 
 
-@contextlib.contextmanager
-def names_export(name: str) -> Iterator[None]:
-    """Add the name of the exporter or strategy to an error of the block."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"This was in the export {name!r}.")
-        raise
+def export_by_each(exporters: Sequence[Any], export: Callable[[Any], Any]) -> list[Any]:
+    """Export by every exporter or strategy. An error gets the name of the one that fails. Returns the results."""
+    made = []
+    for each in exporters:
+        try:
+            made.append(export(each))
+        except Exception as error:
+            error.add_note(f"This was in the export {each.name!r}.")
+            raise
+    return made
 
 
 def best_in(folder: Path) -> dict[str, Any] | None:
