@@ -27,26 +27,16 @@ def send(peer: Peer, paths: Sequence[Path]) -> None:
                 begins = False
 
 
-class Received:
-    """The files that the chief has sent.
+def take(folder: Path, message: Message) -> None:
+    """Write a piece that the chief has sent into this folder.
 
-    Args:
-      folder: where they are put.
+    Raises:
+      StorageError: it cannot be written.
     """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def take(self, message: Message) -> None:
-        """Write a piece.
-
-        Raises:
-          StorageError: it cannot be written.
-        """
-        with storage(f"write into {self.folder}"):
-            if message["is_first"]:
-                shutil.rmtree(self.folder, ignore_errors=True)
-                self.folder.mkdir()
-            path = self.folder / Path(message["name"]).name
-            with path.open("wb" if message["begins"] else "ab") as file:
-                file.write(message["data"])
+    with storage(f"write into {folder}"):
+        if message["is_first"]:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+        path = folder / Path(message["name"]).name
+        with path.open("wb" if message["begins"] else "ab") as file:
+            file.write(message["data"])

@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -93,7 +94,7 @@ class ClusterProcess:
         self._chief: Chief | None = None
         self._worker: Worker | None = None
         self._is_shared = True
-        self._received = files.Received(rundir.path / _RECEIVED)
+        self._received = rundir.path / _RECEIVED
         self._trouble = Trouble(self._abort)
 
     # ------------------------------------------------------------------ gathering
@@ -171,7 +172,7 @@ class ClusterProcess:
     def _join(self, peer: Peer) -> Outcome | None:
         self._peers = {0: peer}
         self._worker = worker = Worker(
-            peer, reporter=self._reporter, trouble=self._trouble, received=self._received.take
+            peer, reporter=self._reporter, trouble=self._trouble, received=partial(files.take, self._received)
         )
         ended = worker.serve({"begin": self._begin}, until="begin", leaves=self._wants_pause)
         if ended is None and self._wants_pause():
@@ -302,7 +303,7 @@ class ClusterProcess:
     def _find(self, message: Message) -> Path:
         """Return the path at which this worker reads the checkpoint that the chief names."""
         prefix: Path = self._run.path / message["below"]
-        return prefix if self._is_shared else self._received.folder / prefix.name
+        return prefix if self._is_shared else self._received / prefix.name
 
     def obey(self, session: Session) -> Outcome:
         """Do what the chief says until the run is over.
