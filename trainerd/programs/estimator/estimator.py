@@ -13,7 +13,7 @@ from trainerd.job.definition import GraphJob
 from trainerd.programs.estimator.base import BaseEstimator
 from trainerd.programs.estimator.checkpoints import require_whole
 from trainerd.programs.estimator.evaluation.graph import EvaluationGraphs
-from trainerd.programs.estimator.export.saved_model import GraphExport, write_below
+from trainerd.programs.estimator.export.saved_model import write_below, write_graph
 from trainerd.programs.estimator.graph import prediction
 from trainerd.programs.estimator.graph.blueprint import Blueprint
 from trainerd.programs.estimator.graph.training import GraphTraining
@@ -153,8 +153,11 @@ class Estimator(BaseEstimator):
             raise ValueError(f"experimental_mode {experimental_mode!r}: only ModeKeys.PREDICT can be exported.")
         path = checkpoint_path or self._checkpoint_to_export()
         require_whole(path)
-        export = GraphExport(self._blueprint, serving_input_receiver_fn, path, as_text)
-        return os.fsencode(write_below(Path(os.fsdecode(export_dir_base)), path, export.write, assets_extra))
+
+        def write(folder: Path) -> None:
+            write_graph(folder, self._blueprint, serving_input_receiver_fn, path, as_text=as_text)
+
+        return os.fsencode(write_below(Path(os.fsdecode(export_dir_base)), path, write, assets_extra))
 
     def _checkpoint_to_export(self) -> str:
         """Return the newest checkpoint; of a model that was never trained, the one that it begins with."""

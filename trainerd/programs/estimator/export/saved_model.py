@@ -8,7 +8,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,48 +29,42 @@ ABOUT = "release.json"
 _DIGITS = 10  # of the seconds since 1970, for some centuries
 
 
-@dataclass(frozen=True)
-class GraphExport:
-    """A SavedModel of a model that a `model_fn` builds.
+def write_graph(
+    folder: Path, blueprint: Blueprint, receiver_fn: Callable[[], Any], checkpoint_path: str, *, as_text: bool
+) -> None:
+    """Write a model that a `model_fn` builds into an empty folder, as a SavedModel.
 
-    Attributes:
+    Args:
+      folder: the folder.
       blueprint: the model.
       receiver_fn: returns a ServingInputReceiver.
       checkpoint_path: the prefix of the checkpoint.
       as_text: whether the graph is written as text.
     """
-
-    blueprint: Blueprint
-    receiver_fn: Callable[[], Any]
-    checkpoint_path: str
-    as_text: bool = False
-
-    def write(self, folder: Path) -> None:
-        """Write it into an empty folder."""
-        with tf.Graph().as_default():
-            self.blueprint.begin_graph()
-            receiver = self.receiver_fn()
-            spec = self.blueprint.build_on(receiver.features, getattr(receiver, "labels", None), ModeKeys.PREDICT)
-            alternatives = getattr(receiver, "receiver_tensors_alternatives", None)
-            found = signatures(spec.export_outputs, receiver.receiver_tensors, alternatives)
-            require_fit(self.checkpoint_path)
-            scaffold = spec.scaffold
-            local_init_op = scaffold.local_init_op if scaffold.local_init_op is not None else None
-            with tf1.Session(config=self.blueprint.config.session_config) as session:
-                saver = scaffold.saver or tf1.train.Saver(sharded=True)
-                _restore(saver, session, self.checkpoint_path)
-                folder.rmdir()  # the builder makes it
-                builder = tf1.saved_model.Builder(str(folder))
-                builder.add_meta_graph_and_variables(
-                    session,
-                    tags=[tf.saved_model.SERVING],
-                    signature_def_map=found,
-                    assets_collection=tf1.get_collection(tf1.GraphKeys.ASSET_FILEPATHS),
-                    main_op=local_init_op if local_init_op is not None else tf1.train.Scaffold.default_local_init_op(),
-                    saver=saver,
-                    strip_default_attrs=True,
-                )
-                builder.save(self.as_text)
+    with tf.Graph().as_default():
+        blueprint.begin_graph()
+        receiver = receiver_fn()
+        spec = blueprint.build_on(receiver.features, getattr(receiver, "labels", None), ModeKeys.PREDICT)
+        alternatives = getattr(receiver, "receiver_tensors_alternatives", None)
+        found = signatures(spec.export_outputs, receiver.receiver_tensors, alternatives)
+        require_fit(checkpoint_path)
+        scaffold = spec.scaffold
+        local_init_op = scaffold.local_init_op
+        with tf1.Session(config=blueprint.config.session_config) as session:
+            saver = scaffold.saver or tf1.train.Saver(sharded=True)
+            _restore(saver, session, checkpoint_path)
+            folder.rmdir()  # the builder makes it
+            builder = tf1.saved_model.Builder(str(folder))
+            builder.add_meta_graph_and_variables(
+                session,
+                tags=[tf.saved_model.SERVING],
+                signature_def_map=found,
+                assets_collection=tf1.get_collection(tf1.GraphKeys.ASSET_FILEPATHS),
+                main_op=local_init_op if local_init_op is not None else tf1.train.Scaffold.default_local_init_op(),
+                saver=saver,
+                strip_default_attrs=True,
+            )
+            builder.save(as_text)
 
 
 def write_below(
