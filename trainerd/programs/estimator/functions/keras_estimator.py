@@ -12,6 +12,7 @@ import numpy as np
 from trainerd.errors import EntryError
 from trainerd.job.definition import Job
 from trainerd.programs.estimator.functions.job_estimator import JobEstimator, loaded
+from trainerd.programs.estimator.graph.prediction import examples
 from trainerd.programs.estimator.model_fn import ModeKeys
 from trainerd.programs.estimator.run_config import RunConfig
 from trainerd.sessions.keras.job_checks import require_trainable
@@ -101,11 +102,7 @@ class KerasEstimator(JobEstimator):
                     if not set(predict_keys) & set(found):
                         raise ValueError(f"Expected to run at least one output from {list(found)}, got {predict_keys}.")
                     found = {name: value for name, value in found.items() if name in predict_keys}
-                if not yield_single_examples:
-                    yield found
-                    continue
-                for number in range(len(next(iter(found.values())))):
-                    yield {name: value[number] for name, value in found.items()}
+                yield from examples(found) if yield_single_examples else (found,)
 
     def _outputs(self, inputs: Any) -> dict[str, Any]:
         """Return the model's outputs of one batch, by name."""

@@ -69,7 +69,7 @@ def predict(
         while not session.should_stop():
             with graph.as_default():  # hooks ask it for what they need
                 batch = session.run(predictions)
-            yield from _examples(batch) if by_example else (batch,)
+            yield from examples(batch) if by_example else (batch,)
         if session.is_paused:  # what is predicted so far is not all
             raise Paused
 
@@ -85,7 +85,12 @@ def _chosen(predictions: Any, keys: Sequence[str] | None) -> Any:
     return found
 
 
-def _examples(batch: Any) -> Iterator[Any]:
+def examples(batch: Any) -> Iterator[Any]:
+    """Yield the prediction of each example of a batch.
+
+    Raises:
+      ValueError: the predictions are of different lengths.
+    """
     if not isinstance(batch, Mapping):
         yield from batch
         return
