@@ -5,9 +5,8 @@ Repeating them at the same steps gives the same run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 SET, SKIP, BACK = "set", "skip", "back"
 MOST_NAMED = 64  # elements of skipped batches
@@ -50,8 +49,3 @@ class Change:
         more = f" and {len(indices) - MOST_NAMED} more" if len(indices) > MOST_NAMED else ""
         why = self.why.partition("elements ")[0].removesuffix("; ")  # a skip that is done again names them again
         return replace(self, why=f"{why}; elements {named}{more}" if why else f"elements {named}{more}")
-
-
-def as_json(lineage: Iterable[Change]) -> list[dict[str, Any]]:
-    """Return the changes as JSON's types."""
-    return [asdict(change) for change in lineage]

@@ -6,7 +6,7 @@ import json
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ import tensorflow as tf
 from trainerd import open_job
 from trainerd.checkpoints import evaluations
 from trainerd.checkpoints.format.os_errors import is_disk_full
-from trainerd.checkpoints.lineage import as_json
 from trainerd.checkpoints.manifest import FileRecord, Manifest
 from trainerd.config.fingerprint import of_config
 from trainerd.config.schema import Config
@@ -172,7 +171,7 @@ def _about(release: Release, figures: Mapping[str, float], compared: Mapping[str
         "verified": dict(compared),
         "config": of_config(release.config),
         "fingerprint": checkpoint.fingerprint,
-        "lineage": as_json(checkpoint.lineage),
+        "lineage": [asdict(change) for change in checkpoint.lineage],
         "origin": None if origin is None else vars(origin),
     }
 
