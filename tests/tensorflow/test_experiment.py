@@ -474,13 +474,13 @@ def test_test(tmp_path: Path, kind: type[Any]) -> None:
 
 
 def test_an_evaluation_is_due_in_its_time_although_the_clock_is_set_back(
-    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(new_checkpoints, "reason_of", lambda model_dir, step: "schedule")
     monkeypatch.setattr(new_checkpoints, "Elapsed", lambda: Elapsed(time.time, time.monotonic))
     once = mock.Mock(**{"is_unfinished.return_value": False})
+    once.records.reason.return_value = "schedule"
     once.records.summary = Summary(count=1, last_step=1, last_at=time.time())
-    listener = NewCheckpointListener(once, str(tmp_path), Throttle(secs=100.0))
+    listener = NewCheckpointListener(once, Throttle(secs=100.0))
     listener.after_save(None, 2)
     clock.sleep(99)
     listener.after_save(None, 3)

@@ -335,15 +335,14 @@ class Experiment(Scheduled):
 
     def _evaluating(self, once: OncePerCheckpoint) -> tuple[list[Any], list[Any]]:
         """Return the hooks and the listeners that evaluate new checkpoints."""
-        model_dir = self._estimator.model_dir
         if self._checkpoint_and_export:
-            return [], [NewCheckpointListener(once, model_dir, Throttle(with_first=True))]
+            return [], [NewCheckpointListener(once, Throttle(with_first=True))]
         config = self._estimator.config
         saves = not self._core_estimator_used or bool(config.save_checkpoints_secs or config.save_checkpoints_steps)
         if not self._min_eval_frequency or not saves:
             return [], []
         throttle = Throttle(self._check_interval_secs, self._min_eval_frequency)
-        return [NewCheckpointHook(once, model_dir, throttle)], []
+        return [NewCheckpointHook(once, self._estimator.model_dir, throttle)], []
 
     def local_run(self) -> tuple[Any, Any]:
         """Call `train_and_evaluate` with `local_eval_frequency`. Deprecated."""

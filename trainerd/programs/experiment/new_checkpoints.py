@@ -11,7 +11,7 @@ import tensorflow as tf
 from trainerd.checkpoints.format.reader import newest_checkpoint
 from trainerd.checkpoints.manifest import FINISH
 from trainerd.programs.estimator.hooks import CheckpointHook
-from trainerd.programs.experiment.records import OncePerCheckpoint, prefix_of, reason_of
+from trainerd.programs.experiment.records import OncePerCheckpoint
 from trainerd.system.elapsed import Elapsed
 
 _ON_SCHEDULE = {"schedule", "retry", FINISH}
@@ -40,13 +40,11 @@ class NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):  # type
 
     Args:
       once: evaluates.
-      model_dir: the run directory.
       throttle: how often it evaluates at most.
     """
 
-    def __init__(self, once: OncePerCheckpoint, model_dir: str, throttle: Throttle) -> None:
+    def __init__(self, once: OncePerCheckpoint, throttle: Throttle) -> None:
         self._once = once
-        self._model_dir = model_dir
         self._throttle = throttle
         self._elapsed = Elapsed()
 
@@ -59,13 +57,14 @@ class NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):  # type
         self._look(int(global_step_value))
 
     def _look(self, step: int) -> None:
-        self._once.records.go_back_to(step)
+        records = self._once.records
+        records.go_back_to(step)
         wanted = _ON_SCHEDULE | ({"start"} if self._throttle.with_first else set())
-        reason = reason_of(self._model_dir, step)
-        prefix = prefix_of(self._model_dir, step)
+        prefix = records.prefix(step)
+        reason = records.reason(prefix)
         if reason in wanted and (reason == FINISH or self._is_due(step) or self._once.is_unfinished(prefix)):
             self._once(prefix)
-            self._elapsed.secs_since(self._once.records.summary.last_at)  # the clock may be set before the next look
+            self._elapsed.secs_since(records.summary.last_at)  # the clock may be set before the next look
 
     def _is_due(self, step: int) -> bool:
         summary, throttle = self._once.records.summary, self._throttle
@@ -86,7 +85,7 @@ class NewCheckpointHook(CheckpointHook):
     """
 
     def __init__(self, once: OncePerCheckpoint, model_dir: str, throttle: Throttle) -> None:
-        super().__init__(NewCheckpointListener(once, model_dir, throttle))
+        super().__init__(NewCheckpointListener(once, throttle))
         self._once = once
         self._model_dir = model_dir
         self._throttle = throttle

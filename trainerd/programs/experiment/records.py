@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -87,7 +86,7 @@ class Records:
         self.summary = Summary()
         for each in sorted(self._rundir.evaluated()):
             if each <= step:
-                self.found(str(self._rundir.prefix(each)))
+                self.found(self.prefix(each))
         self._write()
 
     def found(self, prefix: str) -> dict[str, Any] | None:
@@ -100,6 +99,15 @@ class Records:
         metrics = {name.removeprefix(_VAL): math.nan if v is None else v for name, v in evaluation.metrics.items()}
         self._sum_up(step_of(prefix), metrics, evaluation.at)  # which a kill may have prevented
         return {**metrics, GLOBAL_STEP: step_of(prefix)}
+
+    def prefix(self, step: int) -> str:
+        """Return the checkpoint of a step."""
+        return str(self._rundir.prefix(step))
+
+    def reason(self, prefix: str) -> str | None:
+        """Return the reason for which a checkpoint was made; None if it has no manifest."""
+        checkpoint = self._manifest(prefix)
+        return checkpoint.reason if checkpoint is not None else None
 
     def is_exported(self, prefix: str, names: Sequence[str]) -> bool:
         """Return whether an evaluated checkpoint was exported by all of these."""
@@ -150,18 +158,6 @@ class Records:
         with storage(f"write {self._path}"):
             text = json.dumps(asdict(self.summary), indent=1, allow_nan=False)
             write_atomic(self._path, text.encode() + b"\n", for_all=True)
-
-
-def reason_of(model_dir: str, step: int) -> str | None:
-    """Return the reason for which a checkpoint was made; None if it has no manifest."""
-    with contextlib.suppress(DamagedError, StorageError):
-        return manifest.read(RunDirectory.of(model_dir).manifest(step)).reason
-    return None
-
-
-def prefix_of(model_dir: str, step: int) -> str:
-    """Return the checkpoint of a step."""
-    return str(Path(model_dir, RunDirectory.of(model_dir).prefix(step).name))
 
 
 def numbers_of(metrics: Any) -> dict[str, float]:

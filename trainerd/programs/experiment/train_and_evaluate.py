@@ -114,7 +114,7 @@ class TrainAndEvaluate(Scheduled):
     def run_local(self) -> tuple[Any, Any]:
         """Train, and evaluate between two steps."""
         throttle = Throttle(self._eval_spec.throttle_secs, self._eval_spec.throttle_steps)
-        self._train([NewCheckpointListener(self._once, self._estimator.model_dir, throttle)])
+        self._train([NewCheckpointListener(self._once, throttle)])
         newest = newest_checkpoint(self._estimator.model_dir)
         if newest is None:
             return None, []
