@@ -53,7 +53,6 @@ class CheckpointStore:
     Args:
       rundir: where.
       policy: which checkpoints are kept at first; see `keep`.
-      clock: seconds since 1970 (UTC), for the manifest.
       timer: seconds on a clock that is never set, for durations.
       free: how many bytes may be written in a folder.
       at: called with the stage before each operation of a publish.
@@ -67,13 +66,11 @@ class CheckpointStore:
         rundir: RunDirectory,
         *,
         policy: Policy | None = None,
-        clock: Callable[[], float] = time.time,
         timer: Callable[[], float] = time.monotonic,
         free: Callable[[Path], int] = free_bytes,
         at: Callable[[str], None] = lambda stage: None,
     ) -> None:
         self._rundir = rundir
-        self._clock = clock
         self._timer = timer
         self._before: int | None = None
         self._given_up: list[int] = []  # by retention, oldest first, and not deleted yet
@@ -121,7 +118,7 @@ class CheckpointStore:
           StorageError: it could not be written; the existing checkpoints are intact.
           UnsoundError: the snapshot must not be saved.
         """
-        step, started, at = snapshot.step, self._timer(), self._clock()
+        step, started, at = snapshot.step, self._timer(), time.time()
         lock.require_in_place(self._rundir)
         staging = self._progress.begin(self._rundir.staging(step))
         with storage(f"write the checkpoint of step {step} in {self._rundir.path}"):
@@ -148,7 +145,7 @@ class CheckpointStore:
             reason=about.reason,
             seconds=self._timer() - started,
             bytes=manifest.size,
-            at=self._clock(),
+            at=time.time(),
         )
         announce(saved)
         self._note_best(manifest)
@@ -198,7 +195,7 @@ class CheckpointStore:
             lines = self._rundir.lines
             of_lines = safe_paths.starting_with(lines, "") if safe_paths.is_folder(lines) else []
             for folder in (self._rundir.path, *filter(safe_paths.is_folder, of_lines)):
-                remove_temporaries(folder, clock=self._clock)
+                remove_temporaries(folder)
 
     # ------------------------------------------------------------------ a publish
 

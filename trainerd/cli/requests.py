@@ -71,9 +71,7 @@ def ask(
         sleep(POLL_SECS)
 
 
-def wait_for_end(
-    holder: Holder, *, still: Callable[[], bool] = lambda: True, sleep: Callable[[float], None] = time.sleep
-) -> None:
+def wait_for_end(holder: Holder, *, still: Callable[[], bool] = lambda: True) -> None:
     """Wait until the process has ended or `still` returns False."""
     while holder.is_alive() and still():
-        sleep(POLL_SECS)
+        time.sleep(POLL_SECS)

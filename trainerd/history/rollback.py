@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -290,7 +290,7 @@ def finish(rundir: RunDirectory, store: CheckpointStore) -> Decided | None:
     return decided
 
 
-def finish_at_start(rundir: RunDirectory, store: CheckpointStore, *, clock: Callable[[], float] = time.time) -> None:
+def finish_at_start(rundir: RunDirectory, store: CheckpointStore) -> None:
     """Finish a rollback that a kill has cut short, and do what the file `rollback` asks for, before a start.
 
     What cannot be done is logged, and the run stays as it is.
@@ -298,7 +298,6 @@ def finish_at_start(rundir: RunDirectory, store: CheckpointStore, *, clock: Call
     Args:
       rundir: the run directory, whose lock the caller holds.
       store: moves the checkpoints.
-      clock: seconds since 1970 (UTC).
 
     Raises:
       StorageError: it failed; the next start tries again.
@@ -309,7 +308,7 @@ def finish_at_start(rundir: RunDirectory, store: CheckpointStore, *, clock: Call
         if request is None:
             return
         require_target(rundir, request.target)
-        go_back(rundir, store, request, clock())
+        go_back(rundir, store, request, time.time())
     except UsageError as error:
         withdraw(rundir)
         log.warning("the run does not go back: %s", error, extra={"event": "rollback-refused"})

@@ -190,20 +190,19 @@ def _linked(temporary: Path, path: Path) -> bool:
     return True
 
 
-def remove_temporaries(folder: Path, *, of: str = "", clock: Callable[[], float] = time.time) -> None:
+def remove_temporaries(folder: Path, *, of: str = "") -> None:
     """Remove the temporary files that killed processes have left in a folder.
 
     Args:
       folder: the folder.
       of: the name of the file that they were to become; empty for all.
-      clock: seconds since 1970 (UTC).
 
     Raises:
       OSError: one cannot be removed.
     """
     for path in safe_paths.starting_with(folder, f".{of}." if of else "."):
         found = safe_paths.lstat(path) if _TEMPORARY.fullmatch(path.name) else None
-        if found is not None and clock() - found.st_mtime > _LEFT_SECS:
+        if found is not None and time.time() - found.st_mtime > _LEFT_SECS:
             safe_paths.remove(path, missing_ok=True)
 
 

@@ -22,13 +22,12 @@ _KINDS |= {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
-def read_regular(path: Path, limit: int = MIB, *, start: int = 0) -> bytes:
+def read_regular(path: Path, limit: int = MIB) -> bytes:
     """Return the content of a regular file.
 
     Args:
       path: the file.
-      limit: bytes; a file with more than that after `start` is refused.
-      start: the first byte that is read.
+      limit: bytes; a larger file is refused.
 
     Raises:
       OSError: it cannot be read; ELOOP for a link, EISDIR for a folder, ENXIO for anything else but a file,
@@ -36,8 +35,7 @@ def read_regular(path: Path, limit: int = MIB, *, start: int = 0) -> bytes:
     """
     descriptor = _opened(path, os.O_RDONLY)  # a listing reads thousands: a file object would take half as long again
     try:
-        size = max(0, os.fstat(descriptor).st_size - start)
-        os.lseek(descriptor, start, os.SEEK_SET)
+        size = os.fstat(descriptor).st_size
         _require_small(size, limit, path)
         content = os.read(descriptor, size + 1)
         _require_small(len(content), limit, path)
@@ -49,11 +47,11 @@ def read_regular(path: Path, limit: int = MIB, *, start: int = 0) -> bytes:
         os.close(descriptor)
 
 
-def read_end(path: Path, limit: int = MIB) -> bytes:
-    """Return the last bytes of a regular file, `limit` at most; see `read_regular`."""
+def read_end(path: Path) -> bytes:
+    """Return the last mebibyte of a regular file; see `read_regular`."""
     with open_to_read(path) as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
-        return file.read(limit)
+        file.seek(max(0, os.fstat(file.fileno()).st_size - MIB))
+        return file.read(MIB)
 
 
 def open_to_read(path: Path) -> IO[bytes]:

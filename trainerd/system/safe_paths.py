@@ -154,7 +154,7 @@ def starting_with(folder: Path, start: str) -> list[Path]:
     return [folder / name for name in names(folder) if name.startswith(start)]
 
 
-def make_folder(path: Path, *, mode: int = 0o777, exist_ok: bool = False) -> None:
+def make_folder(path: Path, *, exist_ok: bool = False) -> None:
     """Make a folder in a folder that exists.
 
     Raises:
@@ -162,7 +162,7 @@ def make_folder(path: Path, *, mode: int = 0o777, exist_ok: bool = False) -> Non
     """
     with opened(path.parent) as folder:
         try:
-            os.mkdir(path.name, mode, dir_fd=folder)
+            os.mkdir(path.name, dir_fd=folder)
         except FileExistsError:
             if not (exist_ok and stat.S_ISDIR(os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode)):
                 raise

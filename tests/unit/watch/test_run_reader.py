@@ -27,7 +27,7 @@ from trainerd.history.timeline import TimelineEntry, present_line
 from trainerd.rundir import run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State
-from trainerd.system.regular_files import MIB, open_to_read, read_regular
+from trainerd.system.regular_files import open_to_read, read_regular
 from trainerd.watch.run_reader import RunDetail, Runs
 
 
@@ -59,9 +59,9 @@ def test_a_file_is_read_again_only_when_it_has_changed(
     rundir = make_run(step=1)
     reads: list[Path] = []
 
-    def noting(path: Path, limit: int = MIB, start: int = 0) -> bytes:
+    def noting(path: Path) -> bytes:
         reads.append(path)
-        return read_regular(path, limit, start=start)
+        return read_regular(path)
 
     def opening(path: Path) -> IO[bytes]:
         reads.append(path)
