@@ -133,7 +133,7 @@ class _Scope:
 
     @property
     def identity(self) -> tuple[str, frozenset[tuple[str, Handles]]]:
-        """What the nodes of it depend on: a scope is visited once."""
+        """The name and the arguments: a scope with both is visited once."""
         return self.name, frozenset(self.arguments.items())
 
     def use(self, node: Any) -> Use:
