@@ -486,9 +486,10 @@ def test_a_request_that_is_served_while_it_is_written_does_not_come_back(
 ) -> None:
     link = safe_paths.link
 
-    def served(old: Path, new: Path) -> None:
-        link(old, new)
+    def served(old: Path, new: Path) -> bool:
+        is_made = link(old, new)
         new.unlink()
+        return is_made
 
     monkeypatch.setattr(safe_paths, "link", served)
     RollbackRequest(RollbackTarget(10), "one").write(rundir)

@@ -18,7 +18,7 @@ from trainerd.history.lines import checkpoints_of
 from trainerd.history.rollback import RollbackTarget, require_target
 from trainerd.rundir.paths import RunDirectory, logdir_mistake
 from trainerd.system import safe_paths
-from trainerd.system.durable_files import NO_LINKS, open_new, read_json, storage, write_durable
+from trainerd.system.durable_files import open_new, read_json, storage, write_durable
 from trainerd.system.regular_files import open_to_read
 from trainerd.system.staging import put_in_place, require_free, staged
 
@@ -106,12 +106,7 @@ def _link(source: Path, target: Path) -> None:
     """Have a file in two folders; copy it if it is another user's, who could change it later, or if links are not
     possible."""
     found = safe_paths.lstat(source)
-    if found is not None and found.st_uid == os.geteuid():
-        try:
-            safe_paths.link(source, target)
-            return
-        except OSError as error:
-            if error.errno not in NO_LINKS:
-                raise
+    if found is not None and found.st_uid == os.geteuid() and safe_paths.link(source, target):
+        return
     with open_to_read(source) as content, open_new(target) as file:
         shutil.copyfileobj(content, file, _PIECE)

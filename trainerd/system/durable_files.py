@@ -30,7 +30,6 @@ _Content = TypeVar("_Content")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]+\.tmp")  # the name of a file that is not written yet
 _LEFT_SECS = 60.0  # after which a process that is gone has left such a file: to write one takes milliseconds
 _CHUNK = 1 << 20
-NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP)  # of this file system, or to it
 _NO_FSYNC = (errno.EINVAL, errno.ENOTSUP)  # of a directory, on some file systems of a network
 _OF_DEVICE = (errno.EIO, errno.EREMOTEIO, errno.ENODEV, errno.ETIMEDOUT, errno.ENODATA, errno.EUCLEAN, errno.EBADMSG)
 _NOT_OURS = (errno.ELOOP, errno.ENXIO, errno.EMLINK, errno.EOVERFLOW)
@@ -179,15 +178,11 @@ def _linked(temporary: Path, path: Path) -> bool:
     Raises:
       FileExistsError: it is not free.
     """
-    try:
-        safe_paths.link(temporary, path)
-    except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
-        if safe_paths.exists(path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
-        return False
-    return True
+    if safe_paths.link(temporary, path):
+        return True
+    if safe_paths.exists(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    return False
 
 
 def remove_temporaries(folder: Path, *, of: str = "") -> None:

@@ -20,6 +20,7 @@ _ENTRY = os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW
 _FOLDER = os.O_PATH | os.O_CLOEXEC | os.O_DIRECTORY
 _READABLE = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 _MOST_LINKS = 40  # as the kernel
+_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP)  # of this file system, or to it
 MISSING = (FileNotFoundError, NotADirectoryError)
 
 
@@ -225,11 +226,17 @@ def rename(source: Path, target: Path) -> None:
         os.rename(source.name, target.name, src_dir_fd=here, dst_dir_fd=there)
 
 
-def link(source: Path, target: Path) -> None:
-    """Give a file a second name. A link is not followed.
+def link(source: Path, target: Path) -> bool:
+    """Give a file a second name. A link is not followed. Returns False where the file system has no second names.
 
     Raises:
-      OSError: it cannot be given.
+      OSError: it cannot be given; FileExistsError if the name is not free.
     """
-    with opened(source.parent) as here, opened(target.parent) as there:
-        os.link(source.name, target.name, src_dir_fd=here, dst_dir_fd=there, follow_symlinks=False)
+    try:
+        with opened(source.parent) as here, opened(target.parent) as there:
+            os.link(source.name, target.name, src_dir_fd=here, dst_dir_fd=there, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        return False
+    return True

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from trainerd.errors import UsageError
 from trainerd.system import safe_paths
-from trainerd.system.durable_files import NO_LINKS, fsync_directory, fsync_file
+from trainerd.system.durable_files import fsync_directory, fsync_file
 
 _SUFFIX = ".trainerd-staging"
 _STAGING = re.compile(rf"\..+\.[a-z0-9_]{{8}}{re.escape(_SUFFIX)}")
@@ -112,10 +112,6 @@ def _taken(target: Path) -> UsageError:
 
 def _name_file(staging: Path, target: Path) -> None:
     """Give a file its name. A link, unlike a rename, never replaces what has that name."""
-    try:
-        safe_paths.link(staging, target)
-    except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
+    if not safe_paths.link(staging, target):
         require_free(target)
         safe_paths.rename(staging, target)
