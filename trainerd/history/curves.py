@@ -96,7 +96,6 @@ def event_files(rundir: RunDirectory) -> list[Path]:
     """Return the event files of a run, in the order in which they were made."""
     with storage(f"read {rundir.path}"):
         return safe_paths.starting_with(rundir.path, "events.out.tfevents.")
-    return []
 
 
 class CurveReader:

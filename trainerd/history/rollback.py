@@ -264,7 +264,6 @@ def is_under_way(rundir: RunDirectory) -> bool:
     """
     with storage(f"read {rundir.path}"):
         return any(map(safe_paths.exists, _journals(rundir)))
-    return False
 
 
 def finish(rundir: RunDirectory, store: CheckpointStore) -> Decided | None:

@@ -195,7 +195,6 @@ class RunDirectory:
         found = sorted(int(match[1]) for match in matches if match)
         with storage(f"read {self.path}"):
             return [step for step in found if safe_paths.is_file(self.deletion(step))]
-        return []
 
     def aside(self, step: int) -> Path:
         """Return the folder of a step's checkpoint while another one of the same step replaces it."""
@@ -217,7 +216,6 @@ class RunDirectory:
         found = [self.path / name for name in self._names() if re.fullmatch(rf"\.{what}-{_STEP}", name)]
         with storage(f"read {self.path}"):
             return [folder for folder in found if safe_paths.is_folder(folder)]
-        return []
 
     def steps(self) -> list[int]:
         """Return the steps that have a manifest's file, newest first."""
