@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-import msgspec
-
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system import safe_paths
-from trainerd.system.durable_files import fsync_directory, storage, write_atomic
-from trainerd.system.regular_files import read_regular
+from trainerd.system.durable_files import fsync_directory, read_json, storage, write_atomic
 
 _ABOUT = "line.json"
 
@@ -69,16 +66,11 @@ def lines(rundir: RunDirectory) -> list[Line]:
     Raises:
       StorageError: they cannot be read.
     """
-    found = []
-    for number in _numbers(rundir):
-        try:
-            with storage(f"read {rundir.line(number) / _ABOUT}", missing_ok=True):
-                if not safe_paths.is_folder(rundir.line(number)):  # a link may lead to another run's
-                    continue
-                found.append(msgspec.json.decode(read_regular(rundir.line(number) / _ABOUT), type=Line))
-        except msgspec.DecodeError:
-            continue
-    return found
+    folders = [rundir.line(number) for number in _numbers(rundir)]
+    with storage(f"read {rundir.lines}"):
+        own = [folder for folder in folders if safe_paths.is_folder(folder)]  # a link may lead to another run's
+    found = [read_json(folder / _ABOUT, Line) for folder in own]
+    return [line for line in found if line is not None]
 
 
 def checkpoints_of(rundir: RunDirectory, line: int) -> RunDirectory:

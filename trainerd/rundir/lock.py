@@ -22,7 +22,7 @@ import msgspec
 from trainerd.errors import InUseError, StorageError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system import safe_paths
-from trainerd.system.durable_files import storage
+from trainerd.system.durable_files import read_json, storage
 from trainerd.system.process_identity import is_process, process_identity
 from trainerd.system.process_wide import process_wide
 from trainerd.system.regular_files import read_regular
@@ -268,13 +268,8 @@ def read_holder(rundir: RunDirectory) -> Holder | None:
     Raises:
       StorageError: the file is there and cannot be read.
     """
-    try:
-        with storage(f"read {rundir.lock}", missing_ok=True):
-            holder = msgspec.json.decode(read_regular(rundir.lock), type=Holder)
-            return holder if holder.is_alive() else None
-    except (ValueError, RecursionError):
-        return None
-    return None
+    holder = read_json(rundir.lock, Holder)
+    return holder if holder is not None and holder.is_alive() else None
 
 
 def _in_use(rundir: RunDirectory, pid: int | None) -> str:
