@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trainerd.checkpoints import checkpoint_state, manifest
 from trainerd.checkpoints.checkpoint_state import StateFile
-from trainerd.checkpoints.manifest import DamagedError, Manifest
+from trainerd.checkpoints.manifest import Manifest
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import LastCheckpoint
 
@@ -81,9 +81,8 @@ def newest(rundir: RunDirectory) -> Manifest | None:
     while True:
         steps, gone = resume_order(rundir), False
         for step in steps:
-            try:
-                return manifest.read(rundir.manifest(step))
-            except DamagedError:
-                gone = gone or not os.path.lexists(rundir.manifest(step))
+            if (found := manifest.sound(rundir.manifest(step))) is not None:
+                return found
+            gone = gone or not os.path.lexists(rundir.manifest(step))
         if not gone:
             return None

@@ -100,10 +100,8 @@ def _name(store: CheckpointStore, step: int) -> None:
 
 def _has_past(rundir: RunDirectory, step: int) -> bool:
     """Return whether it is known what was before a checkpoint."""
-    try:
-        return manifest.read(rundir.manifest(step)).before is not None
-    except DamagedError:
-        return False
+    found = manifest.sound(rundir.manifest(step))
+    return found is not None and found.before is not None
 
 
 def _refuse_to_start_over(

@@ -154,6 +154,14 @@ def read(path: Path, *, checked: bool = True) -> Manifest:
     return manifest
 
 
+def sound(path: Path, *, checked: bool = True) -> Manifest | None:
+    """Read a manifest; see `read`. Returns None for one that is damaged, or was deleted meanwhile."""
+    try:
+        return read(path, checked=checked)
+    except DamagedError:
+        return None
+
+
 def is_needed(name: str) -> bool:
     """Return whether a restore needs a file of a checkpoint: it does not need the graph of TensorFlow 1."""
     return not name.endswith(".meta")

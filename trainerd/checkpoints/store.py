@@ -17,7 +17,7 @@ from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.checkpoint_files import CheckpointFiles
 from trainerd.checkpoints.checkpoint_state import StateFile
 from trainerd.checkpoints.disk_space import DiskSpace
-from trainerd.checkpoints.manifest import About, DamagedError, FileRecord, Manifest
+from trainerd.checkpoints.manifest import About, FileRecord, Manifest
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.save_progress import SaveProgress
 from trainerd.checkpoints.snapshot import Snapshot
@@ -367,11 +367,8 @@ class CheckpointStore:
         for path in safe_paths.starting_with(staging, f"{self._rundir.basename}-"):
             if path.suffix != ".json" or safe_paths.exists(self._rundir.path / path.name):
                 continue
-            try:
-                names = list(manifests.read(path).files)
-            except DamagedError:
-                continue
-            for name in names:
+            found = manifests.sound(path)
+            for name in found.files if found is not None else ():
                 safe_paths.remove(self._rundir.path / name, missing_ok=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,12 +13,14 @@ from typing import Any
 from trainerd.checkpoints import evaluations
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.catalogue import Catalogue
-from trainerd.checkpoints.manifest import MINIMUM, DamagedError, Manifest
+from trainerd.checkpoints.manifest import MINIMUM, Manifest
 from trainerd.config.metric_goals import Best
 from trainerd.history.lines import checkpoints_of, lines
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system import safe_paths
 from trainerd.system.durable_files import storage
+
+_read = functools.partial(manifests.sound, checked=False)
 
 
 class CheckpointMark(StrEnum):
@@ -133,14 +136,6 @@ def _present(rundir: RunDirectory) -> list[TimelineEntry]:
         marks = tuple(mark for mark, holds in is_mark.items() if holds)
         found.append(_entry(step, rundir.prefix(step), manifest, marks, metrics.get(step), minima.get(step)))
     return found
-
-
-def _read(path: Path) -> Manifest | None:
-    """Return a manifest; None if it is damaged, or was deleted meanwhile."""
-    try:
-        return manifests.read(path, checked=False)
-    except DamagedError:
-        return None
 
 
 def _entry(
