@@ -77,11 +77,8 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
         self._session: Any = None
         self._is_started = False
-        self._seen, self._same, self._warned = (
-            -1,
-            0,
-            0,
-        )  # the global step beside the last run, how often it was the same
+        # The global step beside the last run, how often it was the same, and how often that was warned of.
+        self._seen, self._same, self._warned = -1, 0, 0
         self._global_step: Any = None
         if settings is not None:
             self._global_step = settings.require_global_step()
@@ -185,10 +182,6 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
             self._settings.start(self._attached, self._graph)
             self._call_listeners()
             self._listeners.resumed(self._session, self._attached)
-
-    @property
-    def _for_listeners(self) -> Any:
-        return self._session
 
     def _stop(self, error: BaseException | None) -> None:
         self._coord.request_stop(error)
@@ -317,11 +310,6 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
             raise error from None
 
     # ------------------------------------------------------------------ the end
-
-    def _end_hooks(self) -> None:
-        if self._session is not None:
-            for hook in self._hooks:
-                hook.end(self._session)
 
     def _close(self, error: BaseException | None) -> None:
         self._require_open()

@@ -148,12 +148,12 @@ class Lifecycle(ABC):
 
     def _call_listeners(self) -> None:
         """Call the listeners for a checkpoint of this boundary, when it is on disk."""
-        self._stops = self._listeners.after_save(self._for_listeners, self._attached) or self._stops
+        self._stops = self._listeners.after_save(self._for_hooks, self._attached) or self._stops
 
     @property
-    @abstractmethod
-    def _for_listeners(self) -> Any:
+    def _for_hooks(self) -> Any:
         """The session, as hooks and listeners get it."""
+        return self._session
 
     def _close(self, error: BaseException | None) -> None:
         """Close the session, for this error if there was one."""
@@ -162,7 +162,8 @@ class Lifecycle(ABC):
         try:
             if error is None:
                 self._save(None)  # before the hooks: one may evaluate the last checkpoint, or copy it
-                self._end_hooks()
+                for hook in self._hooks if self._session is not None else ():
+                    hook.end(self._for_hooks)
         except BaseException as raised:
             ending = raised
             raise
@@ -175,7 +176,7 @@ class Lifecycle(ABC):
         self._attached.save(error)
         if error is None and not self._has_called_end:
             self._has_called_end = True
-            self._stops = self._listeners.end(self._for_listeners, self._attached) or self._stops
+            self._stops = self._listeners.end(self._for_hooks, self._attached) or self._stops
 
     def _save_and_join(self, error: BaseException | None) -> None:
         try:
@@ -195,10 +196,6 @@ class Lifecycle(ABC):
     @abstractmethod
     def _is_over(self) -> bool:
         """Return whether a hook or a thread wants to stop."""
-
-    @abstractmethod
-    def _end_hooks(self) -> None:
-        """Call each hook's `end`."""
 
     @abstractmethod
     def _close_session(self) -> None:

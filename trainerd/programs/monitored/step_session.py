@@ -75,7 +75,7 @@ class MonitoredStepSession(Lifecycle):
         with self._attached.begun():
             self._attached.find()
             self._session: StepSession = self._attached.make_session()
-        self._for_hooks = HookSession(self._session, self._is_to_end)
+        self._hook_session = HookSession(self._session, self._is_to_end)
         try:
             self._begin()
         except BaseException as error:
@@ -153,6 +153,10 @@ class MonitoredStepSession(Lifecycle):
         require_step_fn(step_fn)
         return step_fn(self.StepContext(self._for_hooks, self.run))
 
+    @property
+    def _for_hooks(self) -> HookSession:
+        return self._hook_session
+
     # ------------------------------------------------------------------ steps
 
     def _is_over(self) -> bool:
@@ -212,17 +216,7 @@ class MonitoredStepSession(Lifecycle):
     def _next_due(self, step: int) -> float:
         return min((_due(hook, step, math.inf) for hook in self._hooks), default=math.inf)
 
-    # ------------------------------------------------------------------ checkpoints
-
-    @property
-    def _for_listeners(self) -> HookSession:
-        return self._for_hooks
-
     # ------------------------------------------------------------------ the end
-
-    def _end_hooks(self) -> None:
-        for hook in self._hooks:
-            hook.end(self._for_hooks)
 
     def _save(self, error: BaseException | None) -> None:
         self._stack.close()
