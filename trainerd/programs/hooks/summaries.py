@@ -94,6 +94,8 @@ class ProfilerHook(Timed):
       show_dataflow, show_memory: of TensorFlow 1's timelines; not used here.
     """
 
+    _timer: Timer
+
     def __init__(
         self,
         save_steps: int | None = None,
@@ -108,12 +110,10 @@ class ProfilerHook(Timed):
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Count from here."""
-        assert self._timer is not None
         self._timer.done(session.step)
 
     def due_at(self, step: int) -> float | None:
         """Return the step before the one that is profiled, and that one."""
-        assert self._timer is not None
         due = self._timer.due_at(step)
         self._is_next = due == step + 1
         return due if self._is_next else due - 1
@@ -126,7 +126,6 @@ class ProfilerHook(Timed):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Stop it."""
-        assert self._timer is not None
         if self._is_profiling:
             self._stop()
             tf1.logging.info("Saved the profile of step %d in %s.", run_context.session.step, self._folder)
