@@ -19,6 +19,7 @@ class BoundaryState:
     Attributes:
       step, changes, has_all_variables: those of the model; see `Savable`.
       about: what is known of that boundary.
+      held: the snapshot, while it is here; None if a checkpoint was made of it, or it was dropped.
       what: what the loop does meanwhile, for a person; "" if it trains.
       patience: how many seconds a pause waits for the loop's next boundary. 0: it does not wait.
       paused_at: when a pause was served that the loop has not ended for yet, in seconds of the guard's timer; or None.
@@ -29,7 +30,7 @@ class BoundaryState:
     changes: int
     has_all_variables: bool
     about: About
-    _snapshot: Snapshot | None
+    held: Snapshot | None
     what: str = ""
     patience: float = 0.0
     paused_at: float | None = None
@@ -37,20 +38,15 @@ class BoundaryState:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
-    def held(self) -> Snapshot | None:
-        """The snapshot, while it is here; None if a checkpoint was made of it, or it was dropped."""
-        return self._snapshot
-
-    @property
     def size(self) -> int:
         """The approximate size of its snapshot, in bytes; 0 if it has none any more."""
-        held = self._snapshot
+        held = self.held
         return held.size if held is not None else 0
 
     def take(self) -> Snapshot | None:
         """Return the snapshot, for the one who writes it and releases it; None if it was taken or dropped."""
         with self._lock:
-            taken, self._snapshot = self._snapshot, None
+            taken, self.held = self.held, None
             return taken
 
     def snapshot(self) -> Snapshot:
@@ -66,7 +62,7 @@ class BoundaryState:
     def give_back(self, snapshot: Snapshot) -> None:
         """Put back a snapshot that was not written."""
         with self._lock:
-            self._snapshot = snapshot
+            self.held = snapshot
         if self.is_dropped:
             self.drop()
 

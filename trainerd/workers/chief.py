@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from trainerd.errors import PeerFailedError, PeerLostError, TrainerdError, exit_code_of, full_message
+from trainerd.errors import PeerFailedError, TrainerdError, exit_code_of, full_message
 from trainerd.loop.outcome import Outcome
 from trainerd.rundir.state import State, WorkerState
 from trainerd.workers.peer import Message, Peer
@@ -52,7 +52,7 @@ class Chief:
         self._sent_at = float("-inf")
         self._sent: State | None = None
         for rank, peer in self._peers.items():
-            peer.listen(self._listener(rank), self._lost)
+            peer.listen(self._listener(rank), self.trouble.lost)
 
     @property
     def size(self) -> int:
@@ -106,9 +106,6 @@ class Chief:
                 self._asked(rank, kind, message)
 
         return heard
-
-    def _lost(self, why: str) -> None:
-        self.trouble.found(PeerLostError(why))
 
     # ------------------------------------------------------------------ what others get
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from trainerd.errors import TrainerdError
+from trainerd.errors import PeerLostError, TrainerdError
 
 T = TypeVar("T")
 POLL_SECS = 0.1
@@ -19,34 +19,36 @@ class Trouble:
 
     Args:
       abort: called with it once; ends what this process and the others do together.
+
+    Attributes:
+      error: the first trouble; None if all is well.
     """
 
     def __init__(self, abort: Callable[[TrainerdError], None]) -> None:
         self.abort = abort
-        self._error: TrainerdError | None = None
+        self.error: TrainerdError | None = None
         self._is_there = threading.Event()
         self._is_closed = False
         self._lock = threading.Lock()
 
-    @property
-    def error(self) -> TrainerdError | None:
-        """The error; None if all is well."""
-        return self._error
-
     def found(self, error: TrainerdError) -> None:
         """Record that another worker has failed or is gone. Later trouble is a consequence, and is not kept."""
         with self._lock:
-            if self._error is not None or self._is_closed:
+            if self.error is not None or self._is_closed:
                 return
-            self._error = error
+            self.error = error
         self._is_there.set()
         self.abort(error)
+
+    def lost(self, why: str) -> None:
+        """Record that another worker is gone."""
+        self.found(PeerLostError(why))
 
     def close(self) -> TrainerdError | None:
         """Ignore all trouble from now on, since this process ends. Returns the trouble so far, if any."""
         with self._lock:
             self._is_closed = True
-            return self._error
+            return self.error
 
     def check(self) -> None:
         """Raise it, if there is one.
@@ -54,8 +56,8 @@ class Trouble:
         Raises:
           PeerLostError, PeerFailedError: another worker is gone, or has failed.
         """
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
 
     def next_of(self, waiting: queue.SimpleQueue[T], leaves: Callable[[], bool]) -> T | None:
         """Return the next item of a queue; None as soon as `leaves` returns True.

@@ -46,7 +46,7 @@ class Worker:
         self._commands: queue.SimpleQueue[tuple[str, Message]] = queue.SimpleQueue()
         self._outcome: Outcome | None = None
         self._is_busy = False
-        peer.listen(self._heard, self._lost)
+        peer.listen(self._heard, self.trouble.lost)
 
     def serve(
         self, commands: Commands, *, until: str = "", leaves: Callable[[], bool] = lambda: False
@@ -107,9 +107,6 @@ class Worker:
         except TrainerdError as error:
             self.failed(error)
             self.trouble.found(error)
-
-    def _lost(self, why: str) -> None:
-        self.trouble.found(PeerLostError(why))
 
     def _show(self, state: Message) -> None:
         """Show the run as the chief sees it."""
