@@ -24,7 +24,7 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer, Reporter
 from trainerd.rundir.state import Phase
 from trainerd.system.exit import end_now
-from trainerd.system.process_wide import process_wide
+from trainerd.system.process_wide import process_wide, within
 
 log = logging.getLogger(__name__)
 
@@ -204,14 +204,9 @@ _logdirs = process_wide("default logdirs", list[str]())
 _hosts = process_wide("hosts", list[Host]())
 
 
-@contextlib.contextmanager
-def hosting(host: Host) -> Iterator[None]:
+def hosting(host: Host) -> contextlib.AbstractContextManager[None]:
     """Have sessions in the run directory that this host holds use this host while the block runs."""
-    _hosts.append(host)
-    try:
-        yield
-    finally:
-        _hosts.remove(host)
+    return within(_hosts, host)
 
 
 def is_hosted() -> bool:
@@ -232,14 +227,9 @@ def host_of(rundir: RunDirectory | None, job: str = "") -> Host:
     return ProcessHost(job)
 
 
-@contextlib.contextmanager
-def default_logdir(path: str) -> Iterator[None]:
+def default_logdir(path: str) -> contextlib.AbstractContextManager[None]:
     """Have an estimator that names no folder use this one while the block runs."""
-    _logdirs.append(path)
-    try:
-        yield
-    finally:
-        _logdirs.remove(path)
+    return within(_logdirs, path)
 
 
 def hosted_logdir() -> str | None:

@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
-from trainerd.system.process_wide import process_wide
+from trainerd.system.process_wide import process_wide, within
 
 _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -25,14 +25,9 @@ _undo = process_wide("undone in children", list[Callable[[], None]]())
 _thread = process_wide("forking", threading.local())
 
 
-@contextlib.contextmanager
-def undone_in_children(undo: Callable[[], None]) -> Iterator[None]:
+def undone_in_children(undo: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
     """Have every child that this process forks call `undo`, while the block runs."""
-    _undo.append(undo)
-    try:
-        yield
-    finally:
-        _undo.remove(undo)
+    return within(_undo, undo)
 
 
 def ends_with_parent(parent: int) -> Callable[[], None]:

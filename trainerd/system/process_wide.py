@@ -5,6 +5,8 @@ The table names each value. Its module makes it with `process_wide` and is the o
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 WHAT = {
@@ -36,3 +38,13 @@ def process_wide(name: str, value: T) -> T:
     """
     KEPT[name] = value
     return value
+
+
+@contextlib.contextmanager
+def within(values: list[T], value: T) -> Iterator[None]:
+    """Have a value in a list of the process while the block runs."""
+    values.append(value)
+    try:
+        yield
+    finally:
+        values.remove(value)
