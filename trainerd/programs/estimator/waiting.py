@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
 
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.outcome import Paused
@@ -19,11 +18,9 @@ class Waiting:
     def __init__(self) -> None:
         self._flag = Flag()
 
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
+    def listening(self) -> contextlib.AbstractContextManager[None]:
         """Receive signals while the block runs."""
-        with session_listens(self._flag):
-            yield
+        return session_listens(self._flag)
 
     def is_paused(self) -> bool:
         """Return whether a pause was requested."""
