@@ -245,7 +245,8 @@ class TrainerProcess:
         if self._member is not None and not isinstance(session, Program):
             session = self._member.leading(session)
         if self._flag.wants(Request.PAUSE):
-            return self._paused_early()
+            request_files.consume_pause(self._rundir)
+            return PAUSED_EARLY
         if isinstance(session, Program):
             return self._run_program(session)
         from trainerd.run.driven import train  # which may import TensorFlow
@@ -302,10 +303,6 @@ class TrainerProcess:
             engine = self._member.form()
             renew_handlers()  # forming the cluster takes SIGTERM
         return engine
-
-    def _paused_early(self) -> Outcome:
-        request_files.consume_pause(self._rundir)
-        return PAUSED_EARLY
 
     # ------------------------------------------------------------------ while it lives
 
