@@ -66,6 +66,37 @@ def test_nothing_is_imported_before_the_script_does_it(project: Path) -> None:
     assert "tensorflow before the script: False" in text and "max_steps = 150 is reached" in text
 
 
+ADOPTED = """
+import argparse, sys
+import keras
+import numpy as np
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int)
+epochs = parser.parse_args().epochs
+
+keras.utils.set_random_seed(1)
+x = np.random.default_rng(1).normal(size=(400, 4)).astype("float32")
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("adam", "mse")
+backup = keras.callbacks.BackupAndRestore("backup")
+slow = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: __import__("time").sleep(0.01))
+history = model.fit(x, x[:, :1], batch_size=4, epochs=epochs, verbose=0, callbacks=[backup, slow])
+print("epochs", history.epoch, "loss", round(history.history["loss"][-1], 6))
+"""
+
+
+def test_a_script_is_adopted_without_a_changed_line(start: Start, project: Path) -> None:
+    (project / "train.py").write_text(ADOPTED)
+    write_config(project, entry="train.py", more='[script]\nadopt = true\narguments = ["--epochs", "3"]\n')
+    first = start("run")
+    first.until_training(20)
+    assert first.pause() == 0, first.text
+    assert "BackupAndRestore is left out" in first.text and 20 < saved(first.rundir)[0] < 300
+    second = start("run")
+    assert second.end() == 0 and "epochs [0, 1, 2] loss" in second.text, second.text
+    assert saved(second.rundir)[0] == 300 and not (project / "backup").exists()
+
+
 @pytest.mark.parametrize(
     ("content", "more", "code", "says"),
     [

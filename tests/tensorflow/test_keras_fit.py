@@ -16,7 +16,7 @@ import tensorflow as tf
 import trainerd
 from tests.tensorflow.graphs import saved, state
 from tests.tensorflow.models import X, Y, a_model, assert_same, shuffled, terminate
-from trainerd.errors import ConfigError, EntryError
+from trainerd.errors import ConfigError, EntryError, UsageError
 from trainerd.programs.keras import calls
 from trainerd.rundir.state import Phase
 
@@ -212,6 +212,17 @@ def test_several_calls_resume_in_the_one_that_was_interrupted(tmp_path: Path, st
     calls.CALLS.clear()
     found, mine = stages(tmp_path / "parts")
     assert mine == returned
+    assert_same(expected, found)
+
+
+def test_a_second_model_is_refused_and_one_after_a_pause_is_the_first_again(tmp_path: Path) -> None:
+    with pytest.raises(trainerd.keras.Paused):
+        stages(tmp_path, After(18))
+    found, _ = stages(tmp_path)  # as a notebook's cell that is run again makes its model again
+    assert saved(tmp_path)[0] == (24, "finish")
+    with pytest.raises(UsageError, match="has trained another model in this run directory"):
+        stages(tmp_path)
+    expected, _ = stages(None)
     assert_same(expected, found)
 
 

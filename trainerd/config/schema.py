@@ -157,6 +157,16 @@ class ClusterConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScriptConfig:
+    """The script that `entry` names."""
+
+    arguments: tuple[str, ...] = key((), "", "Its arguments, as in `sys.argv[1:]`.")
+    adopt: bool = key(
+        False, "", "Have `model.fit` in it be `trainerd.keras.fit`, with the run directory of this config."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class LogConfig:
     """The records that are logged."""
 
@@ -199,6 +209,7 @@ class Config:
     trouble: TroubleConfig = field(default_factory=TroubleConfig)
     watchdog: WatchdogConfig = field(default_factory=WatchdogConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    script: ScriptConfig = field(default_factory=ScriptConfig)
     log: LogConfig = field(default_factory=LogConfig)
     path: Path | None = None
     folder: Path = field(default_factory=Path.cwd)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import runpy
 import sys
 
 from trainerd.config.schema import Config
+from trainerd.daemon.adoption import adopted
 from trainerd.errors import EntryError
 from trainerd.job.definition import Program
 
@@ -27,10 +29,11 @@ def program_of(config: Config) -> Program:
 
     def run(supervisor: object) -> None:
         own = sys.argv[:]
-        sys.argv[:] = [str(path)]
+        sys.argv[:] = [str(path), *config.script.arguments]
         sys.path.insert(0, str(path.parent))
         try:
-            runpy.run_path(str(path), run_name="__main__")
+            with adopted(config.rundir) if config.script.adopt else contextlib.nullcontext():
+                runpy.run_path(str(path), run_name="__main__")
         finally:
             sys.argv[:] = own
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from trainerd.errors import UsageError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.keras.progress import CallHistory
 from trainerd.system.process_wide import process_wide
@@ -16,7 +17,7 @@ from trainerd.system.process_wide import process_wide
 
 @dataclass
 class Calls:
-    """The calls in one run directory by this process.
+    """The calls in one run directory by this process. They are known by their order.
 
     Attributes:
       count: how many have ended.
@@ -26,21 +27,33 @@ class Calls:
     count: int = 0
     histories: list[CallHistory] = field(default_factory=list)
     _model: weakref.ref[Any] | None = None
+    _is_open: bool = False  # whether a call has begun and has not ended
 
-    def done_before(self, model: Any) -> keras.callbacks.History | None:
-        """Return the History of the next call if an earlier process has completed it, and pass over it; else None.
+    def begin(self, model: Any) -> keras.callbacks.History | None:
+        """Begin a call. Returns its History if an earlier process has completed it, and the model has its weights.
 
-        Args:
-          model: the model of the call; None is returned if it is another one than that of the call before.
+        After a call that was interrupted, the same call is expected; or with another model the first one: a cell of a
+        notebook is run again.
+
+        Raises:
+          UsageError: the call before it has ended, and trained another model: a checkpoint has the state of one.
         """
-        if self.count >= len(self.histories) or self._model is None or self._model() is not model:
-            return None
-        return self.end(model, self.histories)
+        is_another = self._model is not None and self._model() is not model
+        if is_another and not self._is_open:
+            raise UsageError(
+                "fit has trained another model in this run directory. Give each model its own logdir, or train this "
+                "one in a new process."
+            )
+        if is_another:
+            self.count, self.histories = 0, []
+        is_known = self._model is not None and not is_another
+        self._model, self._is_open = weakref.ref(model), True
+        return self.end(model, self.histories) if is_known and self.count < len(self.histories) else None
 
     def end(self, model: Any, histories: list[CallHistory]) -> keras.callbacks.History:
         """Record that a call has ended, and the results that are known now. Returns its History."""
         self.count += 1
-        self.histories, self._model = histories, weakref.ref(model)
+        self.histories, self._is_open = histories, False
         if len(histories) < self.count:  # it has trained
             return model.history
         return _history(model, histories[self.count - 1])

@@ -81,6 +81,7 @@ def fit(
       The `keras.callbacks.History` of all epochs, those before a pause or a kill too.
 
     Raises:
+      UsageError: the call before it, in the same run directory, has trained another model.
       Paused: the run was saved and is paused. If the program does not catch it, the process exits with 0.
       EntryError: the model or an argument cannot be used.
       ConfigError: a setting is wrong.
@@ -108,7 +109,7 @@ def fit(
         validation_freq=validation_freq,
     )
     calls = calls_in(absolute(Path(logdir)))
-    if (done := calls.done_before(model)) is not None:
+    if (done := calls.begin(model)) is not None:
         return done
     is_exact = isinstance(job.data, tuple) or isinstance(x, tf.data.Dataset)
     config = parse.parse({**(settings or {}), "logdir": os.fspath(logdir), "entry": "fit:fit"})
