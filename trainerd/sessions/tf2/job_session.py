@@ -155,17 +155,22 @@ class FunctionSession:
 
     def run_until(self, limit: int) -> Steps:
         """Run steps in the graph until the flag is raised, or another of the contract's reasons."""
-        before = self.step
+        return self._run(self.step, limit)
+
+    def _run(self, before: int, limit: int) -> Steps:
+        """Run steps from the present one, `before`. To read it costs as much as some small steps."""
         ended, self._has_read = False, True
+        count = None
         try:
-            self._loop.run(limit - before)
+            count = self._loop.run(limit - before)
         except tf.errors.OutOfRangeError as error:
             if not self._loop.is_between_steps():
                 raise self._failure(error) from error
             ended = True
         except FAILURES as error:
             raise self._failure(error) from error
-        count = self.step - before
+        if count is None:
+            count = self.step - before
         return Steps(before + 1, self._loop.names, self._loop.rows(count), ended)
 
     def snapshot(self) -> TensorSnapshot:

@@ -55,16 +55,17 @@ class GraphLoop:
             rows = tf.zeros([ROWS, *row_shape(self.names)], self._dtype)
             self._rows = tf.Variable(rows, trainable=False, name="metrics")
         self._limit_lock = threading.Lock()
+        self._known_limit = 0  # the value of `_limit`: to assign it costs as much as a small step
         self._is_raised = False
         self._step = traced if self.names else _with_output(traced, iterator)
-        self._run = self._make()
+        self._run = _of_one_trace(self._make())
 
     def set_raised(self, raised: bool) -> None:
         """Set the flag's value. Called by any thread, whenever it changes."""
         with self._limit_lock:
             self._is_raised = raised
             if raised:
-                self._limit.assign(0)
+                self._set_limit(0)
 
     def run(self, count: int) -> int | None:
         """Run so many steps, or fewer if the flag is raised, or a metric that it checks is not a number.
@@ -76,18 +77,25 @@ class GraphLoop:
           what the step raises; `tf.errors.OutOfRangeError` if there is no batch any more.
         """
         with self._limit_lock:
-            self._limit.assign(0 if self._is_raised else min(count, ROWS))
+            self._set_limit(0 if self._is_raised else min(count, ROWS))
         done = int(self._run())
         return done if done < tf.int64.max else None
+
+    def _set_limit(self, limit: int) -> None:
+        """Set the limit of the loop, under its lock."""
+        if limit != self._known_limit:
+            self._limit.assign(limit)
+            self._known_limit = limit
 
     def read_from(self, iterator: Any) -> None:
         """Take the batches from another iterator of the same dataset from now on."""
         self._iterator = iterator
-        self._run = self._make()
+        self._run = _of_one_trace(self._make())
 
     def rows(self, count: int) -> NDArray[np.float64]:
         """Return the metrics of the first so many steps of the last run, float64, shape [count, metrics]."""
-        rows: NDArray[np.float64] = self._rows.value()[:count].numpy().astype(np.float64)
+        # Only these rows: `value()` copies all of them, which costs as much as some small steps.
+        rows: NDArray[np.float64] = self._rows.sparse_read(np.arange(count)).numpy().astype(np.float64)
         return rows.reshape(count, len(self.names))
 
     def is_between_steps(self) -> bool:
@@ -103,7 +111,7 @@ class GraphLoop:
         found = [value for name, value in as_dict(outputs).items() if name in self._stops_at]
         return [value for value in found if value.dtype.is_floating]
 
-    def _make(self) -> Callable[[], Any]:
+    def _make(self) -> Any:
         """Return the loop: it runs until it has done as many steps as the limit says, or a metric is not a number.
 
         Each op of an iteration costs a third of a microsecond or more, which is much to a small step. So the flag
@@ -129,7 +137,7 @@ class GraphLoop:
             )
             return done
 
-        return run  # type: ignore[no-any-return]
+        return run
 
     def _one_step(self, count: tf.Tensor) -> Any:
         """Run one step in the graph, and count and record it. Returns what the step returns."""
@@ -145,6 +153,15 @@ class GraphLoop:
             if self._counts:
                 self._global_step.assign_add(1, read_value=False)
         return outputs
+
+
+def _of_one_trace(function: Any) -> Callable[[], Any]:
+    """Return a `tf.function` without arguments as one that is traced at its first call, and not looked up at the next.
+
+    The look-up takes a third of the call of a small step.
+    """
+    traced = functools.cache(function.get_concrete_function)
+    return lambda: traced()()
 
 
 def _with_output(traced: Any, iterator: Any) -> Any:

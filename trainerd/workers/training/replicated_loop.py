@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -42,7 +42,7 @@ class ReplicatedLoop(GraphLoop):
         self._limit.assign(min(count, ROWS))
         return int(self._run())
 
-    def _make(self) -> Callable[[], Any]:
+    def _make(self) -> Any:
         @tf.function(autograph=False, input_signature=[])  # type: ignore[untyped-decorator]
         def run() -> tf.Tensor:
             limit, period = self._limit.read_value(), self._period.read_value()
@@ -66,7 +66,7 @@ class ReplicatedLoop(GraphLoop):
             )
             return done
 
-        return run  # type: ignore[no-any-return]
+        return run
 
     def _counted_step(self, count: tf.Tensor, bad: tf.Tensor) -> list[tf.Tensor]:
         outputs = self._one_step(count)
