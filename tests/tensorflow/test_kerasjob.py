@@ -490,9 +490,34 @@ def test_the_loop_leaves_the_graph_for_callbacks_that_want_each_batch(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     session = opened(trainerd.KerasJob(a_model(), endless(), steps_per_epoch=1000, callbacks=[make()]))
-    steps = session.run_until(4)
-    assert len(steps.rows) == (1 if wanted else 4)
+    assert session.calls_python is wanted
+    assert len(session.run_until(4).rows) == 4, "one boundary for all"
     session.end(finished=False)
+
+
+def test_batches_with_callbacks_are_of_one_boundary_up_to_a_raised_flag_or_an_error() -> None:
+    flag = Flag()
+
+    def interrupt(batch: int, logs: Any) -> None:
+        if batch == 1:
+            flag.raise_for(Request.SAVE)
+        elif batch == 4:
+            raise ValueError("here")
+
+    interrupts = keras.callbacks.LambdaCallback(on_train_batch_end=interrupt)
+    session = opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=[interrupts], epochs=1))
+    session.bind(flag)
+    steps = session.run_until(6)
+    assert (len(steps.rows), steps.then, session.step) == (2, None, 2)
+    flag.take()
+    steps = session.run_until(6)
+    assert (steps.first, len(steps.rows), session.step) == (3, 3, 5), "what was measured is recorded"
+    assert steps.then is not None
+    with pytest.raises(
+        JobError, match="on_train_batch_end of the callback LambdaCallback failed after step 5"
+    ) as error:
+        steps.then()
+    assert error.value.sound
 
 
 def test_a_paused_batch_is_announced_once() -> None:

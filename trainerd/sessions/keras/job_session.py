@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 import numpy as np
@@ -144,12 +144,12 @@ class KerasJobSession(FunctionSession):
         data_end = progress.input_began + self._size if self._size else math.inf
         end = min(end, data_end, progress.epoch_began + (self._trial_steps or math.inf))
         if self._callbacks.wants_batches and before < min(limit, end):
-            steps = self._run_batch(before)
+            steps = self._run_batches(before, int(min(limit, end)))
         else:
-            steps = super().run_until(int(min(limit, end)))
-        now = self.step
+            steps = self._run(before, int(min(limit, end)))
+        now = steps.last_step
         self._row = steps.last() or self._row
-        if not steps.ended and now < end and not self._model.stop_training:
+        if steps.then is not None or (not steps.ended and now < end and not self._model.stop_training):
             return steps
         if steps.ended and now == progress.input_began:
             raise JobError("the data has no batch at all", step=now, sound=True)
@@ -264,7 +264,7 @@ class KerasJobSession(FunctionSession):
         with self._whole():
             if isinstance(self._model.optimizer, keras.optimizers.Optimizer):
                 self._model.optimizer.finalize_variable_values(self._model.trainable_weights)
-            self._call("on_train_end", logs=progress.epoch_logs or self._logs())
+            self._call("on_train_end", step=step, logs=progress.epoch_logs or self._logs())
         progress.told = step
         self._ended_changes += 1  # they may put back the best weights
 
@@ -300,7 +300,7 @@ class KerasJobSession(FunctionSession):
     def _begin_epoch(self, step: int) -> None:
         with self._whole():
             self._model.reset_metrics()
-            self._call("on_epoch_begin", self._progress.epoch)
+            self._call("on_epoch_begin", self._progress.epoch, step=step)
         self._progress.epoch_began = step
 
     @contextlib.contextmanager
@@ -341,21 +341,45 @@ class KerasJobSession(FunctionSession):
             )
         self._trains = None
 
-    def _run_batch(self, before: int) -> Steps:
-        """Run one step, and the callbacks around it.
+    def _run_batches(self, before: int, until: int) -> Steps:
+        """Run steps one by one, and the callbacks around each, until a boundary is wanted: one costs as much as a step.
+
+        If a step fails, or a callback, what the steps before it measured is recorded first.
+        """
+        done: list[Steps] = []
+        then = None
+        for step in range(before, until):
+            try:
+                self._run_batch(step, done)
+            except JobError as error:
+                if step == before:
+                    raise
+                then = functools.partial(_fail, error)
+                break
+            if not len(done[-1].rows) or self._wants_boundary:
+                break
+        rows = np.concatenate([each.rows for each in done])
+        return Steps(before + 1, done[-1].names, rows, done[-1].ended, then)
+
+    @property
+    def _wants_boundary(self) -> bool:
+        return self._loop.wants_boundary or bool(self._model.stop_training)
+
+    def _run_batch(self, before: int, done: list[Steps]) -> None:
+        """Run one step, add it to those that are done, and call the callbacks around it.
 
         If the flag is raised, the step waits, and callbacks are not called again.
         """
         assert self._progress.epoch_began is not None
         batch = before - self._progress.epoch_began
         if not self._progress.batch_began:
-            self._call("on_train_batch_begin", batch)
+            self._call("on_train_batch_begin", batch, step=before)
             self._progress.batch_began = True
-        steps = super().run_until(before + 1)
-        if self.step > before:
+        steps = self._run(before, before + 1)
+        done.append(steps)
+        if len(steps.rows):
             self._progress.batch_began = False
-            self._call("on_train_batch_end", batch, steps.last() | self._arrays.read())
-        return steps
+            self._call("on_train_batch_end", batch, steps.last() | self._arrays.read(), step=before + 1)
 
     def _end_epoch(self, data_ended: bool) -> dict[str, float]:
         """Do what `fit` does at the end of an epoch. Returns the logs that are numbers."""
@@ -375,7 +399,7 @@ class KerasJobSession(FunctionSession):
         progress.logs = saveable(logs)
         with self._whole():
             logs = logs | self._validated()
-            self._call("on_epoch_end", progress.epoch, logs)
+            self._call("on_epoch_end", progress.epoch, logs, step=step)
         if self._bar is not None:
             self._bar.end(done, logs)
         progress.epoch_logs = saveable(logs)
@@ -447,9 +471,9 @@ class KerasJobSession(FunctionSession):
             )
             return as_numbers(found)
 
-    def _call(self, name: str, *arguments: Any, **options: Any) -> None:
+    def _call(self, name: str, *arguments: Any, step: int, **options: Any) -> None:
         self._remembered = None
-        self._callbacks.call(name, *arguments, step=self.step, **options)
+        self._callbacks.call(name, *arguments, step=step, **options)
 
     # ------------------------------------------------------------------ what is saved of it
 
@@ -478,6 +502,10 @@ class KerasJobSession(FunctionSession):
         if self._progress.stopped and packed(self._progress.settings) != packed(self._callbacks.settings):
             log.info("%s; the callbacks have changed since, so training continues", self._progress.stopped)
             self._progress.stopped = ""
+
+
+def _fail(error: JobError) -> NoReturn:
+    raise error
 
 
 def numbers(logs: Mapping[str, Any]) -> dict[str, float]:

@@ -56,7 +56,7 @@ class GraphLoop:
             self._rows = tf.Variable(rows, trainable=False, name="metrics")
         self._limit_lock = threading.Lock()
         self._known_limit = 0  # the value of `_limit`: to assign it costs as much as a small step
-        self._is_raised = False
+        self._is_raised = self._ended_early = False
         self._step = traced if self.names else _with_output(traced, iterator)
         self._run = _of_one_trace(self._make())
 
@@ -66,6 +66,11 @@ class GraphLoop:
             self._is_raised = raised
             if raised:
                 self._set_limit(0)
+
+    @property
+    def wants_boundary(self) -> bool:
+        """True if no run may follow before a boundary: the flag is raised, or a metric was not a number."""
+        return self._is_raised or self._ended_early
 
     def run(self, count: int) -> int | None:
         """Run so many steps, or fewer if the flag is raised, or a metric that it checks is not a number.
@@ -79,7 +84,8 @@ class GraphLoop:
         with self._limit_lock:
             self._set_limit(0 if self._is_raised else min(count, ROWS))
         done = int(self._run())
-        return done if done < tf.int64.max else None
+        self._ended_early = done == tf.int64.max
+        return None if self._ended_early else done
 
     def _set_limit(self, limit: int) -> None:
         """Set the limit of the loop, under its lock."""

@@ -36,6 +36,11 @@ class ReplicatedLoop(GraphLoop):
         """Set the flag's value. Called by any thread, whenever it changes."""
         self._objections.assign(int(raised))
 
+    @property
+    def wants_boundary(self) -> bool:
+        """True: the workers agree at each boundary on what follows."""
+        return True
+
     def run(self, count: int) -> int | None:
         """Run so many steps, or fewer if a worker objects; see `GraphLoop.run`. All must give the same count."""
         self._period.assign(self._engine.period)
