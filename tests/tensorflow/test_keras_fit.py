@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -213,6 +214,21 @@ def test_several_calls_resume_in_the_one_that_was_interrupted(tmp_path: Path, st
     found, mine = stages(tmp_path / "parts")
     assert mine == returned
     assert_same(expected, found)
+
+
+def test_a_pause_between_two_calls_is_served_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = a_model()
+    trainerd.keras.fit(model, X, Y, verbose=0, logdir=tmp_path)
+    (tmp_path / "pause").touch()
+    with monkeypatch.context() as patch, pytest.raises(trainerd.keras.Paused):
+        patch.delattr(sys, "ps1")  # a person at a prompt continues at will
+        trainerd.keras.fit(model, X, Y, verbose=0, logdir=tmp_path)
+    assert state(tmp_path).phase is Phase.PAUSED and not (tmp_path / "pause").exists()
+    calls.CALLS.clear()
+    model = a_model()
+    for _ in range(2):
+        trainerd.keras.fit(model, X, Y, verbose=0, logdir=tmp_path)
+    assert [step for step, _ in saved(tmp_path)] == [4, 2]
 
 
 def test_a_second_model_is_refused_and_one_after_a_pause_is_the_first_again(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from trainerd.errors import exit_code_of
 from trainerd.history import run_job
 from trainerd.loop.flag import Flag
 from trainerd.loop.guard.guard import LoopGuard
-from trainerd.loop.outcome import LOOP_ENDED, Outcome, Paused
+from trainerd.loop.outcome import LOOP_ENDED, PAUSED, Outcome, Paused
 from trainerd.loop.signals import dispatch
 from trainerd.run.run import Run
 from trainerd.rundir import request_files
@@ -107,8 +107,8 @@ class ProcessHost:
 
         Raises:
           DataError: it holds the run of another program.
-          Paused: this process was asked to pause before, by a signal, or in that run directory. It may continue if it
-            catches that.
+          Paused: this process was asked to pause before, by a signal, or in that run directory, also between two
+            sessions. It may continue if it catches that.
         """
         if _was_asked_to_pause(rundir):
             log.info("the program was asked to pause, and ends", extra={"event": "paused"})
@@ -117,14 +117,20 @@ class ProcessHost:
             if rundir is None:
                 yield None
                 return
-            program = self._job or run_job.this_program()
+            program, is_asked = self._job or run_job.this_program(), False
 
             def check() -> None:
+                nonlocal is_asked
                 is_accepted = request_files.is_asked(rundir.accept_job)
                 newest = catalogue.newest(rundir) if saves else None
                 run_job.require_own_job(rundir, newest, program, is_accepted=is_accepted)
+                is_asked = _has_left(rundir) and request_files.consume_pause(rundir)
 
             with claimed(rundir, program or "python", observers, check) as self._reporter:
+                if is_asked:
+                    self.report_end(PAUSED)
+                    raise Paused
+                _left.add(str(rundir.path))
                 yield self._reporter
 
     def effective_config(self, config: Config, *, on_schedule: bool) -> Config:
@@ -251,6 +257,12 @@ def hosted_tell(**changes: Any) -> None:
 
 
 _paused = process_wide("paused", set[str]())
+_left = process_wide("left", set[str]())
+
+
+def _has_left(rundir: RunDirectory) -> bool:
+    """Return whether an earlier session of this program was in that run directory: a request since then is for it."""
+    return str(rundir.path) in _left and not hasattr(sys, "ps1")
 
 
 def _was_asked_to_pause(rundir: RunDirectory | None) -> bool:

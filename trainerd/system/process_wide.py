@@ -21,6 +21,7 @@ WHAT = {
     "default logdirs": "run/host.py: the run directory of an estimator that names none; the last one counts",
     "calls of fit": "programs/keras/calls.py: the calls that this process has made, by run directory",
     "paused": "run/host.py: the run directories in which this process was paused",
+    "left": "run/host.py: the run directories in which this process has had a session",
     "log handlers": "daemon/logs.py: the handlers of the logger `trainerd`",
     "end signals": "watch/delivery/sender.py: the signals that asked a sender to end",
     "hash seeds": "proof/life.py: a seed of Python's hashes for each process that `prove` starts",
