@@ -223,7 +223,7 @@ def test_a_pause_between_two_calls_is_served_by_the_next(tmp_path: Path, monkeyp
     with monkeypatch.context() as patch, pytest.raises(trainerd.keras.Paused):
         patch.delattr(sys, "ps1")  # a person at a prompt continues at will
         trainerd.keras.fit(model, X, Y, verbose=0, logdir=tmp_path)
-    assert state(tmp_path).phase is Phase.PAUSED and not (tmp_path / "pause").exists()
+    assert (state(tmp_path).phase, state(tmp_path).step) == (Phase.PAUSED, 2) and not (tmp_path / "pause").exists()
     calls.CALLS.clear()
     model = a_model()
     for _ in range(2):

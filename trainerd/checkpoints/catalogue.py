@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 from trainerd.checkpoints import checkpoint_state, manifest
 from trainerd.checkpoints.checkpoint_state import StateFile
@@ -71,6 +72,15 @@ def resume_order(rundir: RunDirectory) -> list[int]:
 def as_last(rundir: RunDirectory, found: Manifest) -> LastCheckpoint:
     """Return a checkpoint as state.json describes it. How long it took is not in its manifest."""
     return LastCheckpoint(found.step, str(rundir.prefix(found.step)), found.reason, None, found.size, found.at)
+
+
+def fields_of(rundir: RunDirectory, found: Manifest | None) -> dict[str, Any]:
+    """Return the fields of state.json that a checkpoint gives: its step, its metrics, and what it is."""
+    return {
+        "step": found.step if found is not None else 0,
+        "metrics": dict(found.metrics) if found is not None else {},
+        "last_checkpoint": as_last(rundir, found) if found is not None else None,
+    }
 
 
 def newest(rundir: RunDirectory) -> Manifest | None:

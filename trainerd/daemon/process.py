@@ -194,14 +194,8 @@ class TrainerProcess:
 
     def _as_it_was_left(self) -> dict[str, Any]:
         """Return fields of the state: the step and metrics of the newest checkpoint, and the failure before."""
-        found = self._newest
-        return {
-            "step": found.step if found is not None else 0,
-            "metrics": dict(found.metrics) if found is not None else {},
-            "last_checkpoint": catalogue.as_last(self._rundir, found) if found is not None else None,
-            "max_steps": self._config.max_steps,
-            "failure": failures.before(self._rundir),
-        }
+        found = catalogue.fields_of(self._rundir, self._newest)
+        return {**found, "max_steps": self._config.max_steps, "failure": failures.before(self._rundir)}
 
     def _begin(self) -> None:
         """Report the start. A run that is to go back does so first: it may have been at its end."""

@@ -117,10 +117,11 @@ class ProcessHost:
             if rundir is None:
                 yield None
                 return
-            program, is_asked = self._job or run_job.this_program(), False
+            program = self._job or run_job.this_program()
+            newest, is_asked = None, False
 
             def check() -> None:
-                nonlocal is_asked
+                nonlocal newest, is_asked
                 is_accepted = request_files.is_asked(rundir.accept_job)
                 newest = catalogue.newest(rundir) if saves else None
                 run_job.require_own_job(rundir, newest, program, is_accepted=is_accepted)
@@ -128,6 +129,7 @@ class ProcessHost:
 
             with claimed(rundir, program or "python", observers, check) as self._reporter:
                 if is_asked:
+                    self._reporter.set(**catalogue.fields_of(rundir, newest))
                     self.report_end(PAUSED)
                     raise Paused
                 _left.add(str(rundir.path))
