@@ -27,6 +27,7 @@ BENCHMARKS: dict[str, Callable[[Plan], list[Figure]]] = {
     "tiny": rates.tiny,
     "keras": rates.keras,
     "digits_keras": rates.digits_keras,
+    "fit": rates.fit,
     "digits": rates.digits,
     "graph": rates.graph,
     "fifty_ms": rates.fifty_ms,

@@ -75,6 +75,31 @@ def digits_keras(plan: Plan) -> list[Figure]:
     ]
 
 
+def fit(plan: Plan) -> list[Figure]:
+    """`trainerd.keras.fit` beside `model.fit`: alone, with the bar, and with a callback of each batch."""
+    return [*_fit(plan, "tiny", 10.0, None), *_fit(plan, "digits", 1.5, Bar(AT_LEAST, 1.0))]
+
+
+def _fit(plan: Plan, name: str, least: float, beside_many: Bar | None) -> list[Figure]:
+    sides = (
+        ("1", "trainerd"),
+        ("1", "trainerd", "bar"),
+        ("1", "trainerd", "batches"),
+        ("1",),
+        ("50",),
+        ("1", "batches"),
+    )
+    builders = [functools.partial(Peer, "keras_fit", name, *options) for options in sides]
+    ours, bar, batches, fit, by_fifty, fit_batches = rates_of(plan, *builders)
+    what, equal = f"{name}, trainerd.keras.fit", Bar(AT_LEAST, 1.0)
+    return [
+        compared("fit", f"{what} / fit", UNIT, ours, fit, Bar(AT_LEAST, least)),
+        compared("fit", f"{what} / fit, steps_per_execution=50", UNIT, ours, by_fifty, beside_many),
+        compared("fit", f"{what} with its bar / fit without", UNIT, bar, fit, Bar(AT_LEAST, least)),
+        compared("fit", f"{what} / fit, both with on_train_batch_end", UNIT, batches, fit_batches, equal),
+    ]
+
+
 def digits(plan: Plan) -> list[Figure]:
     """The job that ships: a small CNN on a dataset, batches of 32."""
     entry = "trainerd.examples.digits:job"

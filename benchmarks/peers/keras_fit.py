@@ -1,12 +1,22 @@
-"""Keras: `compile` and `fit` of a model of jobs.py. `keras_fit MODEL STEPS_PER_EXECUTION`."""
+"""Keras: `compile` and `fit` of a model of jobs.py. `keras_fit MODEL STEPS_PER_EXECUTION [OPTION ...]`.
+
+The options: `trainerd` for `trainerd.keras.fit`, `bar` for Keras's bar, `batches` for a callback of each batch.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
+import tempfile
 import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
 
 import keras
 
+import trainerd
 from benchmarks.jobs import compiled
 from benchmarks.peers.contract import serve
 
@@ -23,13 +33,28 @@ class _Stopwatch(keras.callbacks.Callback):  # type: ignore[misc]
         self.seconds = time.perf_counter() - self.begun
 
 
-def main(name: str, steps_per_execution: int) -> None:
+class _Counts(keras.callbacks.Callback):  # type: ignore[misc]
+    """Counts batches."""
+
+    count = 0
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        self.count += 1
+
+
+def main(name: str, steps_per_execution: int, options: Collection[str]) -> None:
     """Serve `fit`. It has to be told its steps beforehand, so the last rate says how many fill the time."""
     model, dataset = compiled(name, steps_per_execution=steps_per_execution)
-    watch = _Stopwatch()
+    watch, logdir = _Stopwatch(), tempfile.mkdtemp()
+    callbacks = [watch, *([_Counts()] if "batches" in options else [])]
 
     def fit(steps: int) -> float:
-        model.fit(dataset, epochs=1, steps_per_epoch=steps, verbose=0, callbacks=[watch])
+        given: dict[str, Any] = {"steps_per_epoch": steps, "callbacks": callbacks, "verbose": int("bar" in options)}
+        with Path(os.devnull).open("w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):  # the bar
+            if "trainerd" in options:  # a call builds its step, so the second epoch is timed
+                trainerd.keras.fit(model, dataset, epochs=2, logdir=logdir, **given)
+            else:
+                model.fit(dataset, epochs=1, **given)
         return steps / watch.seconds
 
     fit(FIRST_GUESS)
@@ -45,4 +70,4 @@ def main(name: str, steps_per_execution: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])
