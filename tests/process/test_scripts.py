@@ -67,7 +67,9 @@ def test_nothing_is_imported_before_the_script_does_it(project: Path) -> None:
 
 
 ADOPTED = """
-import argparse, sys
+import argparse, importlib.util, sys
+import tensorflow as tf
+assert importlib.util.find_spec("keras")
 import keras
 import numpy as np
 parser = argparse.ArgumentParser()
@@ -91,7 +93,7 @@ def test_a_script_is_adopted_without_a_changed_line(start: Start, project: Path)
     first = start("run")
     first.until_training(20)
     assert first.pause() == 0, first.text
-    assert "BackupAndRestore is left out" in first.text and 20 < saved(first.rundir)[0] < 300
+    assert "trainerd ignores the callback BackupAndRestore" in first.text and 20 < saved(first.rundir)[0] < 300
     second = start("run")
     assert second.end() == 0 and "epochs [0, 1, 2] loss" in second.text, second.text
     assert saved(second.rundir)[0] == 300 and not (project / "backup").exists()
@@ -104,6 +106,7 @@ def test_a_script_is_adopted_without_a_changed_line(start: Start, project: Path)
         ("import trainerd\n", "seed = 1\n", 69, "`seed` and `deterministic` have no effect on a script"),
         ("raise ValueError('my own mistake')\n", "", 70, "the program failed at step 0: ValueError: my own mistake"),
         ("import sys\nsys.exit(3)\n", "", 70, "SystemExit: 3"),
+        ("import keras\n", "", 69, "the script has ended, and trainerd has trained nothing"),
     ],
 )
 def test_what_is_wrong_with_a_script_is_said(

@@ -17,7 +17,7 @@ import tensorflow as tf
 import trainerd
 from tests.tensorflow.graphs import saved, state
 from tests.tensorflow.models import X, Y, a_model, assert_same, shuffled, terminate
-from trainerd.errors import ConfigError, EntryError, UsageError
+from trainerd.errors import ConfigError, DataError, EntryError, UsageError
 from trainerd.programs.keras import calls
 from trainerd.rundir.state import Phase
 
@@ -204,7 +204,7 @@ def test_several_calls_train_to_what_fit_trains_to(tmp_path: Path) -> None:
     assert_same(expected, found)
 
 
-@pytest.mark.parametrize("steps", [5, 14, 18, 24])
+@pytest.mark.parametrize("steps", [5, 14, 18, 23])
 def test_several_calls_resume_in_the_one_that_was_interrupted(tmp_path: Path, steps: int) -> None:
     expected, returned = stages(tmp_path / "whole")
     with pytest.raises(trainerd.keras.Paused):
@@ -231,15 +231,42 @@ def test_a_pause_between_two_calls_is_served_by_the_next(tmp_path: Path, monkeyp
     assert [step for step, _ in saved(tmp_path)] == [4, 2]
 
 
-def test_a_second_model_is_refused_and_one_after_a_pause_is_the_first_again(tmp_path: Path) -> None:
+def test_a_second_model_is_refused_and_one_after_a_pause_is_the_first_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(trainerd.keras.Paused):
         stages(tmp_path, After(18))
     found, _ = stages(tmp_path)  # as a notebook's cell that is run again makes its model again
     assert saved(tmp_path)[0] == (24, "finish")
-    with pytest.raises(UsageError, match="has trained another model in this run directory"):
-        stages(tmp_path)
     expected, _ = stages(None)
     assert_same(expected, found)
+    stages(tmp_path)  # as a cell that is run once more: nothing is left to train
+    assert saved(tmp_path)[0] == (24, "finish")
+    monkeypatch.delattr(sys, "ps1")
+    with pytest.raises(UsageError, match="has trained another model in this run directory"):
+        stages(tmp_path)
+
+
+def test_calls_after_the_end_that_the_config_sets_train_nothing(tmp_path: Path) -> None:
+    for _ in range(2):
+        model = a_model()
+        found = [
+            trainerd.keras.fit(model, X, Y, verbose=0, epochs=2, logdir=tmp_path, settings={"max_steps": 3})
+            for _ in range(3)
+        ]
+        assert [len(each.epoch) for each in found] == [1, 0, 0] and found[1].params["epochs"] == 2
+        assert saved(tmp_path)[0] == (3, "finish")
+        calls.CALLS.clear()
+
+
+def test_a_call_does_not_follow_a_run_that_went_back(tmp_path: Path) -> None:
+    model = a_model()
+    settings = {"checkpoint": {"save_model_steps": 1}}
+    trainerd.keras.fit(model, X, Y, verbose=0, epochs=2, logdir=tmp_path, settings=settings)
+    for path in tmp_path.glob("model.ckpt-4*"):
+        path.unlink()
+    with pytest.raises(DataError, match=r"at step 3, and call 2 follows step 4\. Start"):
+        trainerd.keras.fit(model, X, Y, verbose=0, epochs=2, logdir=tmp_path, settings=settings)
 
 
 def test_a_run_directory_that_was_removed_begins_with_the_first_call(tmp_path: Path) -> None:

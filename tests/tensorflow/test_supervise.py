@@ -119,6 +119,7 @@ def test_what_is_done_is_not_done_again_and_says_so(tmp_path: Path, caplog: pyte
     again, _, trained = fit(tmp_path, epochs=2)
     assert_same(first, again)
     assert not trained and [step for step, _ in saved(tmp_path)] == [12]
+    assert again.fit(X, Y, epochs=1, **OPTIONS).epoch == [0], "a fit without it begins at its own first epoch"
     assert "fit trains nothing: the run is at epoch 2, and fit trains until epoch 2" in caplog.text
     assert fit(tmp_path, epochs=3)[2] == [2]
 
@@ -264,7 +265,7 @@ def test_an_error_that_leaves_the_with_statement_is_the_runs(tmp_path: Path, cap
     with pytest.raises(OSError, match="of another callback"):
         fit(tmp_path, At(8, fail))
     assert not saved(tmp_path) and state(tmp_path).phase is Phase.FAILED
-    assert "in the middle of a step, so nothing is saved of it" in caplog.text
+    assert "an error has ended `fit`, so nothing is saved" in caplog.text
     assert fit(tmp_path)[1].step == 24
 
 

@@ -132,6 +132,7 @@ def _of_job(folder: Path, ctx: click.Context | None) -> Path:
 
 RUN = _Run()
 _CONFIG, _IS_EXAMPLE_SAID = "trainerd.config", "trainerd.is_example_said"
+_TYPED = sys.argv[0]  # a script that trainerd runs sees its own
 _DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits.toml"
 
 config_option = click.option(
@@ -433,7 +434,7 @@ def command_line(command: str, config_path: Path | None = None, logdir: Path | N
 
 
 def _program() -> list[str]:
-    program = Path(sys.argv[0])
+    program = Path(_TYPED)
     if program.name == "__main__.py":
         return [sys.executable, "-m", "trainerd"]
     return [str(program.relative_to(Path.cwd()) if program.is_relative_to(Path.cwd()) else program)]

@@ -70,6 +70,8 @@ def parse(data: dict[str, Any], *, path: Path | None = None, folder: Path | None
     if data.get("deterministic") is True and "seed" not in data:
         mistakes.append("deterministic: it needs a `seed`, such as seed = 1")
     mistakes += _logdir_mistakes(data.get("logdir"), folder)
+    if "script" in data and not str(data.get("entry")).endswith(".py"):
+        mistakes.append('script: this table is for an `entry` that is a script, such as "train.py"')
     tables.require_none(mistakes, path)
     return replace(config, path=path, folder=folder)
 

@@ -160,9 +160,9 @@ class ClusterConfig:
 class ScriptConfig:
     """The script that `entry` names."""
 
-    arguments: tuple[str, ...] = key((), "", "Its arguments, as in `sys.argv[1:]`.")
+    arguments: tuple[str, ...] = key((), "", "The arguments of the script, as in `sys.argv[1:]`.")
     adopt: bool = key(
-        False, "", "Have `model.fit` in it be `trainerd.keras.fit`, with the run directory of this config."
+        False, "", "Replace the script's `model.fit` by `trainerd.keras.fit`, with the run directory of this config."
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
-_DROPPED = "the callback BackupAndRestore is left out: trainerd saves and restores the training"
+_DROPPED = "trainerd ignores the callback BackupAndRestore: it saves and restores the training itself"
 
 
 @contextlib.contextmanager
@@ -34,24 +34,27 @@ def adopted(logdir: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if finder in sys.meta_path:  # Keras was not imported
-            sys.meta_path.remove(finder)
+        sys.meta_path.remove(finder)
 
 
 class _AfterKeras(MetaPathFinder):
-    """Finds Keras as Python does, and replaces `fit` when it is loaded."""
+    """Finds Keras as Python does, and replaces `fit` when it is loaded. Some only ask whether it can be found."""
 
     def __init__(self, logdir: Path) -> None:
         self._logdir = logdir
+        self._is_asking = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of Keras, once; None for other modules."""
-        if fullname != "keras":
+        """Return the spec of Keras; None for other modules."""
+        if fullname != "keras" or self._is_asking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        self._is_asking = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._is_asking = False
         if spec is not None and spec.loader is not None:
             load = spec.loader.exec_module
 

@@ -149,6 +149,7 @@ def run(program: Program, config: Config, host: DaemonHost, flag: DaemonFlag) ->
 
     Raises:
       JobError: it failed.
+      EntryError: it is a script that trains nothing.
     """
     supervisor = None
     if program.takes_supervisor:
@@ -168,6 +169,11 @@ def run(program: Program, config: Config, host: DaemonHost, flag: DaemonFlag) ->
             raise
         if not isinstance(error, SystemExit) or error.code:
             raise _failed("the program", error, host.reporter.state.step) from error
+    if not (program.takes_supervisor or host.had_session or raised_paused):
+        raise EntryError(
+            f"entry = {config.entry!r}: the script has ended, and trainerd has trained nothing. Call "
+            "trainerd.keras.fit in it; or set `adopt = true` in the table [script], if it calls `fit` of a keras.Model."
+        )
     return _outcome(host, flag, raised_paused=raised_paused)
 
 

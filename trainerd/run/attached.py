@@ -48,6 +48,7 @@ tf1 = tf.compat.v1
 
 IDLE_SECS = 0.25
 _TORN = "%s: the error came in the middle of a step, so nothing is saved of it. The next start resumes from %s."
+_UNKNOWN = "%s: an error has ended `fit`, so nothing is saved. The next start resumes from %s."
 
 
 class AttachedRun(ABC):
@@ -467,7 +468,8 @@ class AttachedRun(ABC):
                 run.save_after_failure(sound=not is_torn and not diverged)
                 if is_torn:
                     where = run.checkpointer.resume_point
-                    log.warning(_TORN, self.place, where, extra={"event": "abandoned"})
+                    said = _UNKNOWN if link.failure is None else _TORN
+                    log.warning(said, self.place, where, extra={"event": "abandoned"})
             elif self.loop.saves_at_end or self.outcome is not None:
                 ending = self._ending
                 self._record(run)

@@ -195,7 +195,7 @@ class Run:
         self.minima.resumed(found)
         self.changes.resumed(found)
         if not self.checkpointer.is_of_this_call(found):
-            log.info("another call of fit follows step %d", found.step, extra={"event": "call"})
+            log.info("the next call of fit begins after step %d", found.step, extra={"event": "call"})
             return
         log.info("restored step %d (%s)", found.step, found.reason, extra={"event": "restored"})
         said = f"from the checkpoint of step {found.step} ({found.reason})"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,42 +23,59 @@ class Calls:
 
     Attributes:
       count: how many have ended.
+      step: the step at which the last of them has ended; None if none has.
       histories: the results of all calls that the run has completed before its newest one.
     """
 
     count: int = 0
+    step: int | None = None
     histories: list[CallHistory] = field(default_factory=list)
     _model: weakref.ref[Any] | None = None
     _is_open: bool = False  # whether a call has begun and has not ended
 
-    def begin(self, model: Any) -> keras.callbacks.History | None:
+    def begin(self, model: Any, params: Mapping[str, Any]) -> keras.callbacks.History | None:
         """Begin a call. Returns its History if an earlier process has completed it, and the model has its weights.
 
         After a call that was interrupted, the same call is expected; or with another model the first one: a cell of a
         notebook is run again.
 
+        Args:
+          model: the model.
+          params: the arguments of `fit` that a History has.
+
         Raises:
           UsageError: the call before it has ended, and trained another model: a checkpoint has the state of one.
         """
         is_another = self._model is not None and self._model() is not model
-        if is_another and not self._is_open:
+        if is_another and not (self._is_open or hasattr(sys, "ps1")):  # at a prompt a cell is run again
             raise UsageError(
                 "fit has trained another model in this run directory. Give each model its own logdir, or train this "
                 "one in a new process."
             )
         if is_another:
-            self.count, self.histories = 0, []
+            self.count, self.step, self.histories = 0, None, []
         is_known = self._model is not None and not is_another
         self._model, self._is_open = weakref.ref(model), True
-        return self.end(model, self.histories) if is_known and self.count < len(self.histories) else None
+        if not is_known or self.count >= len(self.histories):
+            return None
+        return self.end(model, params, self.histories, self.step)
 
-    def end(self, model: Any, histories: list[CallHistory]) -> keras.callbacks.History:
+    def end(
+        self, model: Any, params: Mapping[str, Any], histories: list[CallHistory], step: int | None
+    ) -> keras.callbacks.History:
         """Record that a call has ended, and the results that are known now. Returns its History."""
         self.count += 1
-        self.histories, self._is_open = histories, False
+        self.step, self.histories, self._is_open = step, histories, False
         if len(histories) < self.count:  # it has trained
             return model.history
-        return _history(model, histories[self.count - 1])
+        made = keras.callbacks.History()
+        made.set_model(model)
+        made.set_params(params)
+        made.on_train_begin()
+        made.epoch.extend(histories[self.count - 1]["epoch"])
+        made.history.update(histories[self.count - 1]["history"])
+        model.history = made
+        return made
 
 
 CALLS = process_wide("calls of fit", dict[Path, Calls]())
@@ -67,14 +86,3 @@ def calls_in(rundir: Path) -> Calls:
     if not RunDirectory(rundir).steps():
         CALLS.pop(rundir, None)
     return CALLS.setdefault(rundir, Calls())
-
-
-def _history(model: Any, found: CallHistory) -> keras.callbacks.History:
-    """Return these results as `fit` returns them, and give them to the model."""
-    made = keras.callbacks.History()
-    made.set_model(model)
-    made.on_train_begin()
-    made.epoch.extend(found["epoch"])
-    made.history.update(found["history"])
-    model.history = made
-    return made

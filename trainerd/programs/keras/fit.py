@@ -16,7 +16,7 @@ from trainerd.history.run_job import this_program
 from trainerd.job.definition import KerasJob
 from trainerd.loop.outcome import Paused
 from trainerd.programs.keras.arguments import as_job
-from trainerd.programs.keras.calls import calls_in
+from trainerd.programs.keras.calls import Calls, calls_in
 from trainerd.run.here import train_here
 from trainerd.run.host import is_hosted
 from trainerd.rundir.state import Phase
@@ -109,25 +109,26 @@ def fit(
         validation_freq=validation_freq,
     )
     calls = calls_in(absolute(Path(logdir)))
-    if (done := calls.begin(model)) is not None:
+    params = {"verbose": verbose, "epochs": epochs, "steps": steps_per_epoch}
+    if (done := calls.begin(model, params)) is not None:
         return done
     is_exact = isinstance(job.data, tuple) or isinstance(x, tf.data.Dataset)
     config = parse.parse({**(settings or {}), "logdir": os.fspath(logdir), "entry": "fit:fit"})
     config = replace(config, entry=this_program(), input_position=config.input_position if is_exact else "restart")
     if verbose == "auto":
         verbose = 0 if is_hosted() else 1  # the daemon shows the run itself
-    session = _train(job, config, Bar(int(verbose)) if verbose else None, calls.count, is_exact=is_exact)
-    return calls.end(model, session.histories)
+    session = _train(job, config, Bar(int(verbose)) if verbose else None, calls, is_exact=is_exact)
+    return calls.end(model, params, session.histories, session.step)
 
 
-def _train(job: KerasJob, config: Config, bar: Bar | None, call: int, *, is_exact: bool) -> KerasJobSession:
+def _train(job: KerasJob, config: Config, bar: Bar | None, calls: Calls, *, is_exact: bool) -> KerasJobSession:
     """Train the job in its run directory. Returns its session.
 
     Args:
       job: what to train.
       config: the program's; under a daemon the daemon's counts.
       bar: shows the epochs; None for nothing.
-      call: the number of calls before this one.
+      calls: the calls before this one.
       is_exact: whether the position of the data can be saved.
 
     Raises:
@@ -139,7 +140,8 @@ def _train(job: KerasJob, config: Config, bar: Bar | None, call: int, *, is_exac
         session = KerasJobSession(
             job,
             bar=bar,
-            call=call,
+            call=calls.count,
+            follows=calls.step,
             max_steps=config.max_steps,
             exact_input=is_exact and config.input_position == "exact",
             stop_on_nan=config.stop_on_nan,

@@ -108,6 +108,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             attached.take(self._session)
             self._resume(model)
         except BaseException as error:
+            _begin_with(self._fitted, None)
             attached.leave(error)
             raise
         self._attached = attached
@@ -143,6 +144,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         is_of_a_later_fit = self._was_amid or self._epoch > self._epochs
         if self._step == self._began_at and (is_of_a_later_fit or attached.was_finished):
             self._attached = None
+            _begin_with(self._fitted, None)
             attached.part()
             attached.leave(None)
             return

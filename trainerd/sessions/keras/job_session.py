@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import keras
 import numpy as np
@@ -56,6 +56,7 @@ class KerasJobSession(FunctionSession):
       max_steps: the step at which training ends; None if it has no such end.
       bar: shows the epochs; None for nothing.
       call: the number of calls of `fit` that this program has made in the same run before this one.
+      follows: the step at which the last of them has ended; None if there is none.
       trial_steps: to try the job: each epoch ends after so many steps, with a validation. None: as the job says.
       timer: seconds on a clock that is never set.
       options: see `FunctionSession`.
@@ -73,6 +74,7 @@ class KerasJobSession(FunctionSession):
         max_steps: int | None = None,
         bar: Bar | None = None,
         call: int = 0,
+        follows: int | None = None,
         trial_steps: int | None = None,
         timer: Callable[[], float] = time.monotonic,
         **options: Any,
@@ -82,8 +84,7 @@ class KerasJobSession(FunctionSession):
         self._keras = job if trial_steps is None else dataclasses.replace(job, validation_freq=1)
         self._model = job.model
         self._data, self._size, self._epoch_steps = data_of(job)
-        self._ends_unforeseen = int(self._data.cardinality()) == tf.data.UNKNOWN_CARDINALITY
-        self._is_done_before, self._bar = False, bar
+        self._is_done_before, self._bar, self._follows = False, bar, follows
         callbacks = job.callbacks if writes else without_files(job.callbacks)
         elsewhere = [each for each in job.callbacks if each not in callbacks]
         length, ahead = self._epoch_steps, None if job.epochs is None else job.epochs - job.initial_epoch
@@ -149,7 +150,7 @@ class KerasJobSession(FunctionSession):
             steps = self._run(before, int(min(limit, end)))
         now = steps.last_step
         self._row = steps.last() or self._row
-        if steps.then is not None or (not steps.ended and now < end and not self._model.stop_training):
+        if not steps.ended and now < end and not self._model.stop_training:
             return steps
         if steps.ended and now == progress.input_began:
             raise JobError("the data has no batch at all", step=now, sound=True)
@@ -172,10 +173,15 @@ class KerasJobSession(FunctionSession):
         self._begin(progress)
         self._row, self._before, self._remembered = {}, None, None
         super().restore(prefix)
-        if not self._exact_input:  # the data restarts, and an epoch with it, unless only its end is left
+        if not self._exact_input and not self._is_at_end(self._progress):  # the data restarts, and an epoch with it
             self._progress.input_began = self.step
-            if self._progress.logs is None:
-                self._progress.epoch_began, self._progress.batch_began = None, False
+            self._progress.epoch_began, self._progress.batch_began = None, False
+
+    def _is_at_end(self, progress: Progress) -> bool:
+        """Return whether only the end of an epoch is left to do."""
+        if progress.epoch_began is None:
+            return False
+        return progress.logs is not None or self.step - progress.epoch_began == (self._epoch_steps or self._size)
 
     def _follow(self, prefix: Path, saved: Progress) -> None:
         """Begin after another call of `fit`, whose checkpoint this is.
@@ -186,12 +192,14 @@ class KerasJobSession(FunctionSession):
         Raises:
           DataError: a call between the two is missing, or this one trains already.
         """
-        if self._is_begun or saved.call < self.call - 1:
-            raise DataError(
-                f"{prefix} was saved by call {saved.call + 1} of fit in this run, and this is call {self.call + 1}. "
-                "Start the program again: it passes over the calls that are complete."
-            )
         step, histories = int(tf.train.load_variable(str(prefix), _STEP)), saved.histories
+        is_next = saved.call == self.call - 1 and self._follows in (None, step)
+        if self._is_begun or not (is_next or saved.call > self.call):  # the run went back meanwhile
+            raise DataError(
+                f"{prefix} was saved by call {saved.call + 1} of fit in this run, at step {step}, and call "
+                f"{self.call + 1} follows step {self._follows}. Start the program again: it passes over the calls that "
+                "are complete."
+            )
         if saved.call < self.call:
             histories = [*histories, history_of(stored(prefix, _STATE)["callbacks"])]
         else:
@@ -255,6 +263,8 @@ class KerasJobSession(FunctionSession):
 
     def end(self, *, finished: bool) -> None:
         """Call `on_train_end` of the callbacks. A pause does not call it."""
+        if not self._is_begun and finished and self.call and not self._is_done_before:
+            self._begin(None)  # it has no step to do, and is over all the same
         if not self._is_begun:
             return
         step, progress = self.step, self._progress
@@ -342,31 +352,23 @@ class KerasJobSession(FunctionSession):
         self._trains = None
 
     def _run_batches(self, before: int, until: int) -> Steps:
-        """Run steps one by one, and the callbacks around each, until a boundary is wanted: one costs as much as a step.
+        """Run steps one by one, and the callbacks around each, until a boundary is wanted.
 
-        If a step fails, or a callback, what the steps before it measured is recorded first.
+        A boundary costs as much as a small step.
         """
         done: list[Steps] = []
-        then = None
         for step in range(before, until):
-            try:
-                self._run_batch(step, done)
-            except JobError as error:
-                if step == before:
-                    raise
-                then = functools.partial(_fail, error)
-                break
+            done.append(self._run_batch(step))
             if not len(done[-1].rows) or self._wants_boundary:
                 break
-        rows = np.concatenate([each.rows for each in done])
-        return Steps(before + 1, done[-1].names, rows, done[-1].ended, then)
+        return Steps(before + 1, done[-1].names, np.concatenate([each.rows for each in done]), done[-1].ended)
 
     @property
     def _wants_boundary(self) -> bool:
         return self._loop.wants_boundary or bool(self._model.stop_training)
 
-    def _run_batch(self, before: int, done: list[Steps]) -> None:
-        """Run one step, add it to those that are done, and call the callbacks around it.
+    def _run_batch(self, before: int) -> Steps:
+        """Run one step, and the callbacks around it.
 
         If the flag is raised, the step waits, and callbacks are not called again.
         """
@@ -376,10 +378,10 @@ class KerasJobSession(FunctionSession):
             self._call("on_train_batch_begin", batch, step=before)
             self._progress.batch_began = True
         steps = self._run(before, before + 1)
-        done.append(steps)
         if len(steps.rows):
             self._progress.batch_began = False
             self._call("on_train_batch_end", batch, steps.last() | self._arrays.read(), step=before + 1)
+        return steps
 
     def _end_epoch(self, data_ended: bool) -> dict[str, float]:
         """Do what `fit` does at the end of an epoch. Returns the logs that are numbers."""
@@ -479,9 +481,7 @@ class KerasJobSession(FunctionSession):
 
     def _read_progress(self) -> Any:
         memory = self._memory() if self._before is None else self._before
-        progress = dict(vars(self._progress))
-        if self._ends_unforeseen:  # the epoch may be at its end, which only the next step finds out
-            progress["given"] = saveable(self._given())
+        progress = vars(self._progress) | {"given": saveable(self._given())}  # the end of the epoch may be left
         return {"progress": progress, "callbacks": memory}
 
     def _memory(self) -> Any:
@@ -502,10 +502,6 @@ class KerasJobSession(FunctionSession):
         if self._progress.stopped and packed(self._progress.settings) != packed(self._callbacks.settings):
             log.info("%s; the callbacks have changed since, so training continues", self._progress.stopped)
             self._progress.stopped = ""
-
-
-def _fail(error: JobError) -> NoReturn:
-    raise error
 
 
 def numbers(logs: Mapping[str, Any]) -> dict[str, float]:

@@ -27,7 +27,7 @@ class Progress:
       stopped: why training is over, if a callback stopped it; empty otherwise.
       settings: the arguments of the callbacks that stopped it.
       epoch_logs: the metrics of the last epoch that has ended.
-      given: the logs of the last step, if the length of the data is unknown.
+      given: the logs of the last step.
       told: the global step at which `on_train_end` was last called; None if it never was. Checkpoints hold this name.
       rows: the number of rows in each file that a callback appends to, before training began.
       call: the number of the call of `fit` in its program, from 0.
