@@ -190,7 +190,7 @@ KNOWN = {
     ("sessions/tf1/callables.py", "_make_callable_from_options"),
     ("sessions/tf1/callables.py", "_do_call"),
     ("sessions/tf1/unfinalized.py", "_unsafe_unfinalize"),
-    ("sessions/keras/supervise.py", "_initial_epoch"),
+    ("programs/keras/supervise.py", "_initial_epoch"),
 }
 
 
@@ -238,7 +238,7 @@ def _without_text(line: str) -> str:
 
 
 def test_fit_begins_at_the_epoch_that_a_callback_sets() -> None:
-    """trainerd/sessions/keras/supervise.py has it go on there, as keras.callbacks.BackupAndRestore does."""
+    """trainerd/programs/keras/supervise.py has it go on there, as keras.callbacks.BackupAndRestore does."""
     seen: list[int] = []
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse")

@@ -249,7 +249,7 @@ def test_a_part_of_an_unbuilt_sequential_may_be_built(tmp_path: Path) -> None:
     assert in_session(tmp_path / "a", 4) == in_session(tmp_path / "b", 2) + in_session(tmp_path / "b", 2)
 
 
-def test_a_fit_whose_model_has_lost_a_part_is_refused_before_it_trains(tmp_path: Path) -> None:
+def test_a_fit_whose_model_has_lost_a_part_is_refused_after_a_step_and_saves_nothing(tmp_path: Path) -> None:
     def fit(names: str, epochs: int) -> None:
         model = Heads(names)
         model.call = lambda x: sum(head(x) for head in model.heads.values())
@@ -258,7 +258,7 @@ def test_a_fit_whose_model_has_lost_a_part_is_refused_before_it_trains(tmp_path:
         with trainerd.keras.Supervise(str(tmp_path)) as supervise:
             options = {"steps_per_epoch": 5, "epochs": epochs, "verbose": 0, "shuffle": False}
             try:
-                model.fit(supervise.data(data), callbacks=[supervise], **options)
+                model.fit(data, callbacks=[supervise], **options)
             finally:
                 steps.append(supervise.step)
 
@@ -266,4 +266,4 @@ def test_a_fit_whose_model_has_lost_a_part_is_refused_before_it_trains(tmp_path:
     fit("abc", 1)
     with pytest.raises(DataError, match="hidden/model/heads/c"):
         fit("ab", 2)
-    assert steps == [5, 5]
+    assert steps == [5, 6] and [path.name for path in tmp_path.glob("*.index")] == ["model.ckpt-5.index"]
