@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.process.conftest import Start, write_config
-from tests.process.trainers import saved
+from tests.process.trainers import Trainer, saved
 
 SCRIPT = """
 import os, sys
@@ -36,12 +36,18 @@ print("epochs", first.epoch + second.epoch, "loss", round(second.history.get("lo
 """
 
 
+def paused(start: Start, project: Path, script: str, more: str) -> Trainer:
+    """A run of a script, paused when it has trained a little."""
+    (project / "train.py").write_text(script)
+    write_config(project, entry="train.py", more=more)
+    run = start("run")
+    run.until_training(20)
+    assert run.pause() == 0, run.text
+    return run
+
+
 def test_a_script_is_paused_resumes_and_is_the_run_of_its_own_process(start: Start, project: Path) -> None:
-    (project / "train.py").write_text(SCRIPT)
-    write_config(project, entry="train.py", more="[checkpoint]\nsave_model_steps = 100\n")
-    first = start("run")
-    first.until_training(20)
-    assert first.pause() == 0, first.text
+    first = paused(start, project, SCRIPT, "[checkpoint]\nsave_model_steps = 100\n")
     assert "as __main__ train.py train.py" in first.text and "epochs [0" not in first.text
     second = start("run")
     second.until_training(120)
@@ -88,11 +94,7 @@ print("epochs", history.epoch, "loss", round(history.history["loss"][-1], 6))
 
 
 def test_a_script_is_adopted_without_a_changed_line(start: Start, project: Path) -> None:
-    (project / "train.py").write_text(ADOPTED)
-    write_config(project, entry="train.py", more='[script]\nadopt = true\narguments = ["--epochs", "3"]\n')
-    first = start("run")
-    first.until_training(20)
-    assert first.pause() == 0, first.text
+    first = paused(start, project, ADOPTED, '[script]\nadopt = true\narguments = ["--epochs", "3"]\n')
     assert "trainerd ignores the callback BackupAndRestore" in first.text and 20 < saved(first.rundir)[0] < 300
     second = start("run")
     assert second.end() == 0 and "epochs [0, 1, 2] loss" in second.text, second.text

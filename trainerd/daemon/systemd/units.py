@@ -37,7 +37,7 @@ def directives(unit: str) -> Iterator[Directive]:
 
 
 def _commented(unit: str) -> Iterator[tuple[list[str], str]]:
-    """Yield each line of a unit that is no comment, after the comment lines above it."""
+    """Yield the comment lines above each other line of a unit, and that line."""
     comment: list[str] = []
     for line in unit.splitlines():
         if line.startswith("#"):

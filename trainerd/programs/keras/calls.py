@@ -82,7 +82,7 @@ CALLS = process_wide("calls of fit", dict[Path, Calls]())
 
 
 def calls_in(rundir: Path) -> Calls:
-    """Return the calls of this process in a run directory. If that has no checkpoint, there are none."""
+    """Return the calls of this process in a run directory. They begin anew where it holds no checkpoint."""
     if not RunDirectory(rundir).steps():
         CALLS.pop(rundir, None)
     return CALLS.setdefault(rundir, Calls())

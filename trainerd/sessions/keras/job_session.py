@@ -56,7 +56,7 @@ class KerasJobSession(FunctionSession):
       max_steps: the step at which training ends; None if it has no such end.
       bar: shows the epochs; None for nothing.
       call: the number of calls of `fit` that this program has made in the same run before this one.
-      follows: the step at which the last of them has ended; None if there is none.
+      follows: the step at which the last of them has ended; None for the first call.
       trial_steps: to try the job: each epoch ends after so many steps, with a validation. None: as the job says.
       timer: seconds on a clock that is never set.
       options: see `FunctionSession`.
@@ -264,7 +264,7 @@ class KerasJobSession(FunctionSession):
     def end(self, *, finished: bool) -> None:
         """Call `on_train_end` of the callbacks. A pause does not call it."""
         if not self._is_begun and finished and self.call and not self._is_done_before:
-            self._begin(None)  # it has no step to do, and is over all the same
+            self._begin(None)  # the run is over before its first step
         if not self._is_begun:
             return
         step, progress = self.step, self._progress

@@ -35,7 +35,7 @@ class GraphRun(AttachedRun):
       loop, host: see `AttachedRun`.
 
     Attributes:
-      model: the graph as it is saved; None if there is no run directory.
+      model: the graph as it is saved; None without a run directory.
     """
 
     def __init__(
