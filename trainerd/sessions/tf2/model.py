@@ -152,15 +152,14 @@ class CheckpointModel(Model):
         self.runs = step
         self._restored.count_from(step)
 
-    def warn_of_forgotten(self, graph: Any, where: str = "the checkpoint") -> None:
+    def warn_of_forgotten(self, graph: Any) -> None:
         """Warn of what a step changes and is not saved.
 
         Args:
           graph: that of the step.
-          where: the thing that they would have to be in, for the message.
         """
         held = [*tracked_objects(self._checkpoint), *self.variables()]
-        require_saved(graph, held, refuse=False, where=where)
+        require_saved(graph, held, refuse=False, where="the checkpoint")
 
     def variables(self) -> list[Any]:
         """Return all variables that are saved, as far as they are made."""
