@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from trainerd.programs.estimator.run_config import RunConfig
 from trainerd.programs.experiment.specs import TrainSpec
 from trainerd.programs.experiment.train_and_evaluate import TrainAndEvaluate
 from trainerd.run.host import default_logdir
+from trainerd.script.run import first_session
 from trainerd.sessions.tf1.job_session import GraphJobSession
 from trainerd.sessions.tf2.job_session import FunctionSession
 from trainerd.system.absolute import absolute
@@ -77,7 +79,8 @@ def open_session(
 ) -> Session:
     """Build the job that the config names, and a session for it, to try it.
 
-    Callbacks of a Keras model that write files are left out, since those files belong to the run.
+    A script runs up to its first `fit`. Callbacks of a Keras model that write files are left out, since those files
+    belong to the run.
 
     Args:
       config: what to build.
@@ -87,6 +90,8 @@ def open_session(
     Raises:
       EntryError: the job cannot be had, or cannot be trained; or it is a function that writes its own loop.
     """
+    if run_job.is_program(config.entry):
+        return first_session(config, wrap=wrap, writes=False, trial_steps=trial_steps)
     loaded = _load(config)
     job = loaded.trial() if isinstance(loaded, Scheduled) else loaded
     if job is None:
@@ -100,6 +105,17 @@ def open_session(
             "runs, so it cannot be tried. Try it with a short `max_steps` and another `logdir`."
         )
     return _session_of(job, config, wrap, writes=False, trial_steps=trial_steps)
+
+
+def open_to_read(config: Config) -> Session:
+    """Build the job that the config names, and a session for it, to load checkpoints into it.
+
+    Raises:
+      EntryError: see `open_session`.
+    """
+    # Its run was trained, so a `fit` of Keras's in a script was adopted, by an option perhaps.
+    script = replace(config.script, adopt=True)
+    return open_session(replace(config, input_position="restart", script=script))
 
 
 def import_job(config: Config) -> None:
@@ -122,8 +138,8 @@ def _configure(config: Config) -> None:
 def _load(config: Config) -> AnyJob | Program | Scheduled:
     if run_job.is_program(config.entry):
         raise EntryError(
-            f"entry = {config.entry!r}: what a script trains is only known when it runs. This command needs a job: a "
-            'function that returns it, as in entry = "job:job".'
+            f"entry = {config.entry!r}: several workers train a job, and this is a script. Name a function that "
+            'returns the job, as in entry = "job:job". See docs/many-machines.md.'
         )
     _configure(config)
     logdir = str(config.rundir)

@@ -121,8 +121,45 @@ def test_what_is_wrong_with_a_script_is_said(
     assert run.end() == code and says in run.text, run.text
 
 
-def test_a_command_that_needs_a_job_says_so(start: Start, project: Path) -> None:
+def test_a_script_needs_no_config(start: Start, project: Path) -> None:
+    (project / "train.py").write_text(ADOPTED)
+    arguments = ["train.py", "--adopt", "--", "--epochs", "3"]
+    rundir = project / "runs" / "train"
+    first = start("start", *arguments, rundir=rundir)
+    assert first.end() == 0, first.text
+    paused = start("pause", "--wait", "--config", "train.py", rundir=rundir)
+    assert paused.end() == 0, paused.text
+    own = start("run", *arguments, rundir=rundir)
+    assert own.end() == 0 and "epochs [0, 1, 2] loss" in own.text and saved(own.rundir)[0] == 300
+    evaluated = start("export", "out", "--config", "train.py", rundir=rundir)
+    assert evaluated.end() == 0 and (project / "out" / "model.keras").exists(), evaluated.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "train.txt"], "expected a script, such as train.py, got 'train.txt'"),
+        (["run", "train.py", "--config", "trainerd.toml"], "give the script train.py or --config, not both"),
+        (["start", "--config", "trainerd.toml", "--adopt"], "are for a script, and entry = 'jobs:counter'"),
+        (["check", "gone.py"], "cannot read the script"),
+        (["check", "train.py"], "line 17, in <module>\n    history = model.fit("),
+    ],
+)
+def test_what_is_wrong_with_options_of_a_script_is_said(
+    start: Start, project: Path, arguments: list[str], says: str
+) -> None:
+    (project / "train.py").write_text(ADOPTED)
+    write_config(project)
+    run = start(*arguments)
+    assert run.end() in (64, 69, 78) and says in run.text, run.text
+
+
+@pytest.mark.long
+def test_a_script_is_proved_without_touching_its_run(start: Start, project: Path) -> None:
     (project / "train.py").write_text(SCRIPT)
-    write_config(project, entry="train.py")
-    check = start("check")
-    assert check.end() == 69 and "what a script trains is only known when it runs" in check.text
+    (project / "fast").touch()
+    check = start("check", "train.py")
+    assert check.end() == 0 and "trainerd run train.py" in check.text, check.text
+    proof = start("prove", "train.py", "--steps", "150", "--interruptions", "2")
+    assert proof.end(seconds=300) == 0 and "The same, bit for bit." in proof.text, proof.text
+    assert not (project / "run").exists()

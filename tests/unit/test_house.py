@@ -49,7 +49,7 @@ FLOORS = [
         "programs/estimator/graph",
     },
     {"programs/experiment", "programs/experiment/export"},
-    {"data", "hooks", "keras"},
+    {"data", "hooks", "keras", "script"},
     {"compat", "compat/estimator", "daemon/systemd", "open_job"},
     {"daemon"},
     {"doctor", "doctor/upgrade", "proof", "proof/traced", "release", "watch", "watch/delivery"},

@@ -57,7 +57,8 @@ def require_own_job(rundir: RunDirectory, config: Config) -> None:
     require_owner(rundir)
     if os.geteuid() != 0 or read_state(rundir.state) is not None:
         return
-    for path in [config.folder, *([config.path] if config.path is not None else [])]:
+    of_config = [config.path, config.path.parent] if config.path is not None else []
+    for path in [config.folder, *of_config]:
         with storage(f"read {path}"):
             owner = path.stat().st_uid
         if owner != 0:

@@ -10,17 +10,19 @@ import shlex
 import shutil
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import click
+import tomlkit
 from click.shell_completion import CompletionItem
 
 from trainerd.cli.say import say
 from trainerd.config import parse as configs
-from trainerd.config.schema import Config
+from trainerd.config.bare_script import is_script, keys_of
+from trainerd.config.schema import Config, ScriptConfig
 from trainerd.errors import ConfigError, NotRunningError, StorageError, UsageError
 from trainerd.history.curves import event_files
 from trainerd.rundir import registry
@@ -131,6 +133,7 @@ def _of_job(folder: Path, ctx: click.Context | None) -> Path:
 
 
 RUN = _Run()
+_TAKE_SCRIPT = ("run", "start", "check", "prove")
 _CONFIG, _IS_EXAMPLE_SAID = "trainerd.config", "trainerd.is_example_said"
 _TYPED = sys.argv[0]  # a script that trainerd runs sees its own
 _DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits.toml"
@@ -140,7 +143,7 @@ config_option = click.option(
     "--config",
     "config_path",
     type=GivenPath(path_type=Path),
-    help="The config. Default: ./trainerd.toml.",
+    help="The config, or a script that needs none. Default: ./trainerd.toml.",
 )
 _logdir_option = click.option(
     "--logdir",
@@ -163,6 +166,7 @@ accept_changes_option = click.option(
 accept_job_option = click.option(
     "--accept-job", is_flag=True, help="Resume although the newest checkpoint is of another job, or of a renamed one."
 )
+adopt_option = click.option("--adopt", is_flag=True, help="Replace the script's `model.fit` by `trainerd.keras.fit`.")
 rank_option = click.option(
     "--rank", type=Whole(min=0), help="Which worker of the cluster this is. Default: TRAINERD_RANK."
 )
@@ -177,6 +181,7 @@ class RunOptions:
       logdir: the run directory, in place of the config's.
       max_steps, forever: when training ends, in place of the config's `max_steps` and `target`.
       accept_changes, accept_job: what may differ from the newest checkpoint.
+      adopt, arguments: how a script is run, in place of the keys of the table [script].
     """
 
     config_path: Path | None = None
@@ -185,17 +190,25 @@ class RunOptions:
     forever: bool = False
     accept_changes: bool = False
     accept_job: bool = False
+    adopt: bool = False
+    arguments: tuple[str, ...] = ()
 
     def typed(self) -> list[str]:
         """Return the options as a person types them."""
-        given = {"--config": self.config_path, "--logdir": self.logdir, "--max-steps": self.max_steps}
+        script = [str(self.config_path)] if self.config_path is not None and is_script(self.config_path) else []
+        config = None if script else self.config_path
+        given = {"--config": config, "--logdir": self.logdir, "--max-steps": self.max_steps}
         found = [part for name, value in given.items() if value is not None for part in (name, str(value))]
         flags = {
             "--forever": self.forever,
             "--accept-changes": self.accept_changes,
             "--accept-job": self.accept_job,
         }
-        return [*found, *(name for name, is_given in flags.items() if is_given)]
+        return [*found, *(name for name, is_given in flags.items() if is_given), *script, *self.of_script()]
+
+    def of_script(self) -> list[str]:
+        """Return the options of a script, as a person types them."""
+        return [*["--adopt"] * self.adopt, *(["--", *self.arguments] if self.arguments else [])]
 
     def overrides(self) -> Callable[[Config], Config]:
         """Return what the options change in a config, as a function that a reload calls again.
@@ -212,6 +225,8 @@ class RunOptions:
             config = replace(config, accept_changes=self.accept_changes, accept_job=self.accept_job)
             if where is not None:
                 config = replace(config, logdir=where)
+            if self.of_script():
+                config = _with_script(config, self)
             if self.max_steps is not None:
                 config = replace(config, max_steps=self.max_steps, target=None)
             return replace(config, max_steps=None, target=None) if self.forever else config
@@ -221,7 +236,7 @@ class RunOptions:
 
 def of_a_run(command: Command) -> Command:
     """Give a command the options of a run, as its first argument: one `RunOptions`."""
-    names = [each.name for each in fields(RunOptions)]
+    names = [each.name for each in fields(RunOptions) if each.name not in ("adopt", "arguments")]
 
     @functools.wraps(command)
     def call(**given: Any) -> Any:
@@ -234,8 +249,56 @@ def of_a_run(command: Command) -> Command:
 
 
 def of_training(command: Command) -> Command:
-    """Give a command the options of a run, and those of training in this process."""
-    return rank_option(of_a_run(command))
+    """Give a command the options of a run, and those of training in this process; a script may be named."""
+
+    @functools.wraps(command)
+    def call(run: RunOptions, script: Path | None, **given: Any) -> Any:
+        return command(replace(run, **_of_script(script, run.config_path, given)), **given)
+
+    return _script_arguments(rank_option(of_a_run(call)))
+
+
+def of_trial(command: Command) -> Command:
+    """Give a command that tries a job the options that name it, as its first argument: one `RunOptions`."""
+
+    @functools.wraps(command)
+    def call(config_path: Path | None, script: Path | None, **given: Any) -> Any:
+        return command(RunOptions(**_of_script(script, config_path, given)), **given)
+
+    return _script_arguments(config_option(call))
+
+
+def _script_arguments(command: Command) -> Command:
+    given = click.argument("arguments", nargs=-1, type=click.UNPROCESSED)(adopt_option(command))
+    return click.argument("script", type=GivenPath(path_type=Path), required=False)(given)
+
+
+def _of_script(script: Path | None, config_path: Path | None, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of `RunOptions` that name a script, which are taken out of what a command was given.
+
+    Raises:
+      UsageError: it is no script, or there is a config too.
+    """
+    found = {name: given.pop(name) for name in ("adopt", "arguments")} | {"config_path": config_path}
+    if script is None:
+        return found
+    if not is_script(script):
+        raise UsageError(f"expected a script, such as train.py, got {str(script)!r}. --config names a config.")
+    if config_path is not None:
+        raise UsageError(f"give the script {script} or --config, not both. A config names its script as `entry`.")
+    return found | {"config_path": script}
+
+
+def _with_script(config: Config, run: RunOptions) -> Config:
+    """Return a config with the options of a script.
+
+    Raises:
+      UsageError: its entry is no script.
+    """
+    if not config.entry.endswith(".py"):
+        raise UsageError(f"--adopt and the arguments after `--` are for a script, and entry = {config.entry!r}.")
+    adopt, arguments = run.adopt or config.script.adopt, run.arguments or config.script.arguments
+    return replace(config, script=ScriptConfig(adopt=adopt, arguments=arguments))
 
 
 def of_one_run(command: Command) -> Command:
@@ -317,7 +380,8 @@ def options_of_start(rundir: RunDirectory, job: str, run: RunOptions) -> RunOpti
 
 def config_text(config_path: Path | None) -> str:
     """Return the text of the config that `load_config` reads."""
-    return (_find_config(config_path) or _DIGITS).read_text(encoding="utf-8-sig")
+    path = _find_config(config_path) or _DIGITS
+    return tomlkit.dumps(keys_of(path)) if is_script(path) else path.read_text(encoding="utf-8-sig")
 
 
 def _find_config(config_path: Path | None) -> Path | None:
@@ -422,15 +486,24 @@ def _trusted(path: Path) -> RunDirectory:
     return RunDirectory(path)
 
 
-def command_line(command: str, config_path: Path | None = None, logdir: Path | None = None) -> str:
-    """Return a command for the same run, as a person types it."""
+def command_line(
+    command: str, config_path: Path | None = None, logdir: Path | None = None, of_script: Sequence[str] = ()
+) -> str:
+    """Return a command for the same run, as a person types it.
+
+    Args:
+      command: the command, with its other options.
+      config_path, logdir: of the run, as given.
+      of_script: the options of a script, for a command that trains.
+    """
     program = ["trainerd"] if shutil.which("trainerd") else _program()
     parts = [*program, *command.split()]
     if config_path is not None:
-        parts += ["--config", str(config_path)]
+        takes_script = is_script(config_path) and parts[len(program)] in _TAKE_SCRIPT
+        parts += [*([] if takes_script else ["--config"]), str(config_path)]
     if logdir is not None:
         parts += ["--logdir", str(logdir)]
-    return shlex.join(parts)
+    return shlex.join([*parts, *of_script])
 
 
 def _program() -> list[str]:

@@ -25,8 +25,9 @@ def summary(
     lines = ["", f"{how[0].upper()}{how[1:]}.", f"  {state.line()}"]
     if (saved := state.last_checkpoint) is not None:
         lines.append(f"  {saved.path} ({size(saved.bytes)})")
-    commands = {"tensorboard": "show the curves"} | ({} if is_of_several else _training(outcome, state, config))
-    typed = {command_line(command, run.config_path, run.logdir): what for command, what in commands.items()}
+    typed = {command_line("tensorboard", run.config_path, run.logdir): "show the curves"}
+    for command, what in ({} if is_of_several else _training(outcome, state, config)).items():
+        typed[command_line(command, run.config_path, run.logdir, run.of_script())] = what
     width = max(map(len, typed))
     return [*lines, "", "Next:", *(f"  {command:<{width}}  {what}" for command, what in typed.items())]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainerd.config import tables
+from trainerd.config.bare_script import is_script, keys_of
 from trainerd.config.metric_goals import Best, MetricTarget
 from trainerd.config.schema import NOT_KEYS, Config, rundir_of
 from trainerd.errors import ConfigError
@@ -23,13 +24,22 @@ _ADVICE = "`trainerd init DIR` writes one to start from."
 
 
 def load(path: Path) -> Config:
-    """Read a config file.
+    """Read a config file. A script stands for a config: the one beside it that names it, or one of its own.
 
     Raises:
       ConfigError: it cannot be read, or holds mistakes; all of them are in the message.
     """
-    path = absolute(path)
+    path = _config_of(absolute(path))
+    if is_script(path):
+        return parse(keys_of(path), path=path, folder=Path.cwd())
     return parse(tables.read(path, _ADVICE), path=path)
+
+
+def _config_of(path: Path) -> Path:
+    """Return the config beside a script, if that names it; else the same path."""
+    beside = path.with_name(NAME)
+    names_it = is_script(path) and beside.is_file() and tables.read(beside, _ADVICE).get("entry") == path.name
+    return beside if names_it else path
 
 
 def load_rundir(path: Path) -> Path:
@@ -38,7 +48,9 @@ def load_rundir(path: Path) -> Path:
     Raises:
       ConfigError: it cannot be read, or does not name one.
     """
-    path = absolute(path)
+    path = _config_of(absolute(path))
+    if is_script(path):
+        return parse(keys_of(path), path=path, folder=Path.cwd()).rundir
     try:
         data = tables.read(path, _ADVICE)
     except ConfigError as error:

@@ -229,6 +229,12 @@ class Config:
         run = rundir_of(self.folder, self.logdir)
         return run / WORKERS / str(self.rank) if self.rank else run
 
+    @property
+    def script_path(self) -> Path:
+        """The script that `entry` names. Without a config it may be in another folder than the current one."""
+        beside = self.folder if self.path is None else self.path.parent
+        return beside / self.entry
+
     def parsed_best(self) -> Best | None:
         """Return the goal by which the best checkpoint is chosen; None if the config names none."""
         return None if self.checkpoint.best is None else Best.parse(self.checkpoint.best)

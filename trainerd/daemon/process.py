@@ -7,15 +7,16 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import parse as configs
 from trainerd.config.schema import Config
-from trainerd.daemon import failures, logs, over, script, tensorflow_import
+from trainerd.daemon import failures, logs, over, tensorflow_import
 from trainerd.daemon.program import DaemonHost, run
 from trainerd.daemon.systemd.notify import Notifier
 from trainerd.daemon.systemd.watchdog import Watchdog, interval_from_environment
@@ -44,6 +45,7 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer
 from trainerd.rundir.run_events import EventKind
 from trainerd.rundir.state import Phase, State, read_state
+from trainerd.script.run import program_of
 from trainerd.system.exit import end_now
 from trainerd.system.fork import ends_with_parent, undone_in_children
 from trainerd.system.threads import called_every
@@ -69,6 +71,7 @@ class TrainerProcess:
       open_session: builds the session, with the engine of the cluster if there is one. Default: that of the config's
         job.
       around: what is put around the session that the loop runs.
+      options: of the session that a script makes; see `KerasJobSession`.
       chdir: whether the config's folder becomes the working directory.
       ended: called with the outcome if the process ends without a return from `run`.
       terminal: the handler that shows log records to a person. Default: standard error or the journal.
@@ -84,6 +87,7 @@ class TrainerProcess:
         terminal: logging.Handler | None = None,
         open_session: Callable[[Config, Any], Session] | None = None,
         around: Callable[[Session], Session] = lambda session: session,
+        options: Mapping[str, Any] = MappingProxyType({}),
         chdir: bool = True,
         ended: Callable[[Outcome], None] = lambda outcome: None,
     ) -> None:
@@ -95,6 +99,7 @@ class TrainerProcess:
         self._terminal = terminal
         self._open_session = open_session
         self._around = around
+        self._options = options
         self._chdir = chdir
         self._ended = ended
         self._over: Outcome | None = None  # how the run has ended before this start
@@ -144,6 +149,7 @@ class TrainerProcess:
             reload=self._reload,
             ended=self._end_early,
             failed=self._fail,
+            made=lambda make, config: self._around(make(config, **self._options)),
         )
         self._save_progress: Callable[[], object] = self._host.progress
         if self._config.is_of_several:
@@ -280,7 +286,7 @@ class TrainerProcess:
             os.chdir(self._config.folder)
         tensorflow_import.hush_tensorflow()
         if run_job.is_program(self._config.entry):
-            return script.program_of(self._config)
+            return program_of(self._config)
         with uncollected():
             with tensorflow_import.stderr_to(self._rundir.log):
                 from trainerd import open_job

@@ -13,6 +13,7 @@ from trainerd.config.schema import Config
 from trainerd.errors import EntryError, JobError, TrainerdError
 from trainerd.job.definition import Program
 from trainerd.job.user_code import is_users, job_traceback
+from trainerd.loop.contract import Session
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.outcome import PAUSED, PAUSED_EARLY, WITHOUT_SESSION, Outcome, Paused
 from trainerd.loop.signals import open_sessions
@@ -20,6 +21,7 @@ from trainerd.loop.signals.dispatch import DaemonFlag, lent_session_listens
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer, Reporter
 from trainerd.rundir.state import Phase
+from trainerd.script.run import trained_nothing
 from trainerd.system.fork import ended_in_children
 
 if TYPE_CHECKING:  # its room may import TensorFlow
@@ -36,6 +38,7 @@ class DaemonHost:
       reload: reads the config again; None if it is wrong.
       ended: called with the outcome before the process is ended, if the loop does not end after a pause.
       failed: called with the error before the process is ended, if that pause could not be saved.
+      made: makes the session of a driven run; see `run.host.Host`.
 
     Attributes:
       outcome: how the program's last session ended; None if there was none, or if it failed.
@@ -53,7 +56,9 @@ class DaemonHost:
         reload: Callable[[], Config | None],
         ended: Callable[[Outcome], None],
         failed: Callable[[BaseException], None],
+        made: Callable[[Callable[..., Session], Config], Session],
     ) -> None:
+        self.made = made
         self.flag = flag
         self.outcome: Outcome | None = None
         self.error: BaseException | None = None
@@ -86,7 +91,11 @@ class DaemonHost:
           Paused: the program had a session already, and was asked to pause in it or since.
         """
         if rundir is None or not self.owns(rundir):
-            raise EntryError(f"under the daemon everything goes to {self._rundir.path}, which `logdir` says.")
+            there = f"{rundir.path}" if rundir is not None else "no run directory"
+            raise EntryError(
+                f"the program trains in {there}, and the daemon holds {self._rundir.path}. Make `logdir` the same in "
+                "both; --logdir names another one for the daemon."
+            )
         if self.was_paused or (self.had_session and self.flag.wants(Request.PAUSE)):
             raise Paused
         with lent_session_listens(self.flag), self.reporter.observed_by(observers):
@@ -170,10 +179,7 @@ def run(program: Program, config: Config, host: DaemonHost, flag: DaemonFlag) ->
         if not isinstance(error, SystemExit) or error.code:
             raise _failed("the program", error, host.reporter.state.step) from error
     if not (program.takes_supervisor or host.had_session or raised_paused):
-        raise EntryError(
-            f"entry = {config.entry!r}: the script has ended, and trainerd has trained nothing. Call "
-            "trainerd.keras.fit in it; or set `adopt = true` in the table [script], if it calls `fit` of a keras.Model."
-        )
+        raise trained_nothing(config)
     return _outcome(host, flag, raised_paused=raised_paused)
 
 

@@ -30,6 +30,7 @@ from trainerd.config.schema import Config
 from trainerd.daemon import tensorflow_import
 from trainerd.daemon.process import TrainerProcess
 from trainerd.errors import PeerLostError, ProofError, TrainerdError, full_message
+from trainerd.job.definition import Job
 from trainerd.loop.contract import Session
 from trainerd.loop.flag import Flag
 from trainerd.proof.check import at_epoch_end, measured
@@ -128,7 +129,18 @@ def _live(config: Config, interruption: Interruption | None) -> None:
 
         return TracedSession(session, Trace(config.rundir / "trace"), interruption)
 
-    TrainerProcess(config, open_session=open_session, around=traced, capture=True, chdir=False).run()
+    from trainerd.run.host import redirected
+
+    def with_digest(job: Job) -> Job:
+        from trainerd.proof.traced import session
+
+        return session.with_digest(job)
+
+    options = {"wrap": with_digest, "writes": False}
+    with redirected(config.rundir):
+        TrainerProcess(
+            config, open_session=open_session, around=traced, options=options, capture=True, chdir=False
+        ).run()
 
 
 def in_a_process(work: Callable[[], None], output: Path, folder: Path | None = None) -> int:

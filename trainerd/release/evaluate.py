@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from trainerd import open_job
 from trainerd.checkpoints import evaluations
@@ -54,7 +54,7 @@ class Evaluator:
     """
 
     def __init__(self, config: Config, rundir: RunDirectory, *, entry: str, again: bool) -> None:
-        self._session = open_job.open_session(replace(config, input_position="restart"))
+        self._session = open_job.open_to_read(config)
         if not self._session.can_score:
             raise EntryError(f"entry = {config.entry!r}:\n{_HOW}")
         self._rundir = rundir

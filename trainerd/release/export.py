@@ -6,7 +6,7 @@ import json
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ def release(wanted: Release, folder: Path, packed: Path | None = None) -> Mappin
       StorageError: it cannot be written.
       UsageError: the name is taken, by another export that was faster too.
     """
-    session = open_job.open_session(replace(wanted.config, input_position="restart"))
+    session = open_job.open_to_read(wanted.config)
     session.load(wanted.rundir.prefix(wanted.checkpoint.step))
     exportable = session.exportable()
     formats = _formats(wanted, exportable)

@@ -6,7 +6,6 @@ import csv
 import io
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ def predict(config: Config, rundir: RunDirectory, checkpoint: Manifest, output: 
       JobError: they failed, or are no columns of the same length.
       StorageError: the file cannot be written.
     """
-    session = open_job.open_session(replace(config, input_position="restart"))
+    session = open_job.open_to_read(config)
     session.load(rundir.prefix(checkpoint.step))
     function = session.exportable().predict
     if function is None:

@@ -9,11 +9,12 @@ from trainerd.loop.contract import Session
 from trainerd.loop.outcome import LOOP_ENDED, Outcome
 from trainerd.run import driven
 from trainerd.run.host import host_of
+from trainerd.run.trial import Trial
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer
 
 
-def train_here(make: Callable[[Config], Session], config: Config, observers: Sequence[Observer] = ()) -> Outcome:
+def train_here(make: Callable[..., Session], config: Config, observers: Sequence[Observer] = ()) -> Outcome:
     """Train in this process, on this thread, with the signals, files, status and resume of the daemon.
 
     In a program that a daemon runs, the daemon holds the run directory, and its config counts.
@@ -24,7 +25,8 @@ def train_here(make: Callable[[Config], Session], config: Config, observers: Seq
 
     Args:
       make: builds the session, with the config that counts. It is called with the run directory held, so no
-        checkpoint of it changes meanwhile.
+        checkpoint of it changes meanwhile. A host that tries or proves the program passes options of the session:
+        see `KerasJobSession`.
       config: what to train, how often to save, and when to end. Its `entry` names the job in manifests.
       observers: called with each new state of the run.
 
@@ -40,11 +42,13 @@ def train_here(make: Callable[[Config], Session], config: Config, observers: Seq
     """
     rundir = RunDirectory(config.rundir)
     host = host_of(rundir, job=config.entry)
+    if isinstance(host, Trial):
+        host.take(make)
     config = host.effective_config(config, on_schedule=True)
     with host.session(rundir, observers, saves=True) as reporter:
         assert reporter is not None
         try:
-            outcome = driven.train(config, make(config), rundir, host, reporter)
+            outcome = driven.train(config, host.made(make, config), rundir, host, reporter)
         except BaseException as error:
             host.report_end(LOOP_ENDED, error)
             raise

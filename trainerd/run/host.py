@@ -7,12 +7,14 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from trainerd.checkpoints import catalogue
 from trainerd.config.schema import Config
 from trainerd.errors import exit_code_of
 from trainerd.history import run_job
+from trainerd.loop.contract import Session
 from trainerd.loop.flag import Flag
 from trainerd.loop.guard.guard import LoopGuard
 from trainerd.loop.outcome import LOOP_ENDED, PAUSED, Outcome, Paused
@@ -60,6 +62,14 @@ class Host(Protocol):
         Args:
           config: what the program asks for.
           on_schedule: whether it wants checkpoints on a schedule.
+        """
+
+    def made(self, make: Callable[..., Session], config: Config) -> Session:
+        """Return the session of a driven run, as this host makes it.
+
+        Args:
+          make: makes it of a config, and options of the session.
+          config: the config that counts.
         """
 
     def guarded(self, run: Run, *, is_driven: bool) -> contextlib.AbstractContextManager[None]:
@@ -139,6 +149,10 @@ class ProcessHost:
         """Return the config, as the program asks for it."""
         return config
 
+    def made(self, make: Callable[..., Session], config: Config) -> Session:
+        """Return the session, as the program makes it."""
+        return make(config)
+
     def guarded(self, run: Run, *, is_driven: bool) -> contextlib.AbstractContextManager[None]:
         """Guard trainerd's own loop. A program with a loop of its own decides itself when it ends."""
         return guarded(run, self.flag, self.report_end, self._fail) if is_driven else contextlib.nullcontext()
@@ -209,6 +223,7 @@ def _flush(run: Run) -> None:
 
 
 _logdirs = process_wide("default logdirs", list[str]())
+_redirects = process_wide("redirects", list[Path]())
 _hosts = process_wide("hosts", list[Host]())
 
 
@@ -243,6 +258,16 @@ def default_logdir(path: str) -> contextlib.AbstractContextManager[None]:
 def hosted_logdir() -> str | None:
     """Return the run directory of the daemon that builds this estimator; None without one."""
     return _logdirs[-1] if _logdirs else None
+
+
+def redirected(rundir: Path) -> contextlib.AbstractContextManager[None]:
+    """Have each `fit` train in this run directory, whatever its `logdir`, while the block runs."""
+    return within(_redirects, rundir)
+
+
+def rundir_for(logdir: Path) -> Path:
+    """Return the run directory of a `fit` with this `logdir`."""
+    return _redirects[-1] if _redirects else logdir
 
 
 def hosted_phase(phase: Phase) -> contextlib.AbstractContextManager[None]:

@@ -19,6 +19,7 @@ WHAT = {
     "places": "workers/place.py: the place of this process among the workers; the last one counts",
     "hosts": "run/host.py: the daemon that runs the program of this process; empty outside a daemon",
     "default logdirs": "run/host.py: the run directory of an estimator that names none; the last one counts",
+    "redirects": "run/host.py: the run directory in which each fit trains while a script is proved",
     "calls of fit": "programs/keras/calls.py: the calls that this process has made, by run directory",
     "paused": "run/host.py: the run directories in which this process was paused",
     "left": "run/host.py: the run directories in which this process has had a session",

@@ -18,7 +18,7 @@ from trainerd.loop.outcome import Paused
 from trainerd.programs.keras.arguments import as_job
 from trainerd.programs.keras.calls import Calls, calls_in
 from trainerd.run.here import train_here
-from trainerd.run.host import is_hosted
+from trainerd.run.host import is_hosted, rundir_for
 from trainerd.rundir.state import Phase
 from trainerd.sessions.keras.bar import Bar
 from trainerd.sessions.keras.job_session import KerasJobSession
@@ -108,12 +108,13 @@ def fit(
         validation_batch_size=validation_batch_size,
         validation_freq=validation_freq,
     )
-    calls = calls_in(absolute(Path(logdir)))
+    rundir = rundir_for(absolute(Path(logdir)))
+    calls = calls_in(rundir)
     params = {"verbose": verbose, "epochs": epochs, "steps": steps_per_epoch}
     if (done := calls.begin(model, params)) is not None:
         return done
     is_exact = isinstance(job.data, tuple) or isinstance(x, tf.data.Dataset)
-    config = parse.parse({**(settings or {}), "logdir": os.fspath(logdir), "entry": "fit:fit"})
+    config = parse.parse({**(settings or {}), "logdir": str(rundir), "entry": "fit:fit"})
     config = replace(config, entry=this_program(), input_position=config.input_position if is_exact else "restart")
     if verbose == "auto":
         verbose = 0 if is_hosted() else 1  # the daemon shows the run itself
@@ -136,7 +137,7 @@ def _train(job: KerasJob, config: Config, bar: Bar | None, calls: Calls, *, is_e
     """
     made: list[KerasJobSession] = []
 
-    def make(config: Config) -> KerasJobSession:
+    def make(config: Config, **options: Any) -> KerasJobSession:
         session = KerasJobSession(
             job,
             bar=bar,
@@ -146,6 +147,7 @@ def _train(job: KerasJob, config: Config, bar: Bar | None, calls: Calls, *, is_e
             exact_input=is_exact and config.input_position == "exact",
             stop_on_nan=config.stop_on_nan,
             repeats=config.deterministic,
+            **options,
         )
         made.append(session)
         return session

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from pathlib import Path
 from typing import TextIO
 
 import click
 
 from trainerd.cli import options
+from trainerd.cli.options import RunOptions
 from trainerd.cli.say import say
 from trainerd.daemon import tensorflow_import
 from trainerd.proof.check import EPOCH_STEPS, rehearse
@@ -33,8 +33,8 @@ class _Warnings(logging.StreamHandler[TextIO]):
 
 
 @click.command("check")
-@options.config_option
-def command(config_path: Path | None) -> None:
+@options.of_trial
+def command(run: RunOptions) -> None:
     """Validate the config, build the job, and run two steps, one save and one restore in a scratch folder.
 
     For a KerasJob the two steps are an epoch: its end, with a validation and the callbacks, and a third step run too.
@@ -45,23 +45,23 @@ def command(config_path: Path | None) -> None:
     logger.addHandler(warnings)
     logger.propagate = False  # what a library has the root logger print, each warning would be printed twice
     try:
-        is_begun = _check(config_path)
+        is_begun = _check(run)
     finally:
         logger.removeHandler(warnings)
         logger.propagate = True
     found = "warning" if warnings.count == 1 else "warnings"
     verdict = f"It works; read the {found} above" if warnings.count else "All is well"
-    run = options.command_line("run", config_path)
+    train = options.command_line("run", run.config_path, of_script=run.of_script())
     say(
-        f"{verdict}. `{run}` takes up the run that has begun, if its checkpoint fits."
+        f"{verdict}. `{train}` takes up the run that has begun, if its checkpoint fits."
         if is_begun
-        else f"{verdict}. `{run}` trains it."
+        else f"{verdict}. `{train}` trains it."
     )
 
 
-def _check(config_path: Path | None) -> bool:
+def _check(run: RunOptions) -> bool:
     """Check it. Returns whether the run has begun."""
-    config = options.load_config(config_path)
+    config = run.overrides()(options.load_config(run.config_path))
     say(f"config: {config.path or 'the digits job that ships'}: no mistakes")
     say(f"logdir: {config.rundir}")
     os.chdir(config.folder)

@@ -8,13 +8,14 @@ from pathlib import Path
 import click
 
 from trainerd.cli import options
+from trainerd.cli.options import RunOptions
 from trainerd.cli.say import say
 from trainerd.daemon import tensorflow_import
 from trainerd.errors import UsageError
 
 
 @click.command("prove")
-@options.config_option
+@options.of_trial
 @click.option("--steps", type=options.Whole(min=2), default=100, show_default=True, help="The steps of each run.")
 @click.option(
     "--interruptions", type=options.Whole(min=1), default=4, show_default=True, help="How often one is interrupted."
@@ -22,9 +23,7 @@ from trainerd.errors import UsageError
 @click.option("--seed", type=options.Whole(min=0), default=0, help="Draws the moments of interruption.")
 @click.option("--workers", type=options.Whole(1, 64), default=1, help="How many train together, on this machine.")
 @click.option("--keep", type=options.GivenPath(path_type=Path, file_okay=False), help="A new folder for the runs.")
-def command(
-    config_path: Path | None, steps: int, interruptions: int, seed: int, workers: int, keep: Path | None
-) -> None:
+def command(run: RunOptions, steps: int, interruptions: int, seed: int, workers: int, keep: Path | None) -> None:
     """Check that interruptions do not change this job's result.
 
     Trains some steps without a stop, and again with pauses and SIGKILLs, in a scratch folder, and compares every batch,
@@ -34,7 +33,7 @@ def command(
 
     if keep is not None and keep.exists():
         raise UsageError(f"{keep} exists already; --keep takes a new folder.")
-    config = options.load_config(config_path)
+    config = run.overrides()(options.load_config(run.config_path))
     tensorflow_import.hush_tensorflow()
     with tempfile.TemporaryDirectory(prefix="trainerd-prove-") as scratch:
         folder = Path(scratch) if keep is None else keep.absolute()

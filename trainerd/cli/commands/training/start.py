@@ -39,7 +39,7 @@ def command(run: RunOptions, rank: int | None, keep_alive: bool) -> None:
         # Nobody sees how the process in the background is refused.
         is_accepted = run.accept_job or request_files.is_asked(rundir.accept_job)
         run_job.require_own_job(rundir, catalogue.newest(rundir), config.entry, is_accepted=is_accepted)
-    typed = [*run.typed(), *(["--rank", str(config.rank)] if config.is_of_several else [])]
+    typed = [*(["--rank", str(config.rank)] if config.is_of_several else []), *run.typed()]
     kept = Kept([sys.executable, "-m", "trainerd", "run", *typed], os.environ, "the trainer", is_shown=False)
     pid = keep_alive_in_background(kept, Path.cwd())
     say(f"kept alive in the background by pid {pid}: the log is {rundir.log}")

@@ -1,4 +1,4 @@
-"""Has the `model.fit` of a script be trainerd's, when the script imports Keras."""
+"""Replaces the `model.fit` of a script when the script imports Keras: by trainerd's, or by an error."""
 
 from __future__ import annotations
 
@@ -8,28 +8,56 @@ import importlib.util
 import inspect
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from trainerd.errors import EntryError
+from trainerd.job.user_code import is_users_file
+
 log = logging.getLogger(__name__)
 
 _DROPPED = "trainerd ignores the callback BackupAndRestore: it saves and restores the training itself"
 
 
-@contextlib.contextmanager
-def adopted(logdir: Path) -> Iterator[None]:
+def adopted(logdir: Path) -> contextlib.AbstractContextManager[None]:
     """Replace `keras.Model.fit` by `trainerd.keras.fit` as soon as Keras is imported while the block runs.
 
     Args:
       logdir: the run directory.
     """
+    return _after_keras(lambda keras: _adopt(keras, logdir))
+
+
+def refused(entry: str) -> contextlib.AbstractContextManager[None]:
+    """Have `keras.Model.fit` raise an EntryError that names the line to change, while the block runs.
+
+    Args:
+      entry: the script.
+    """
+
+    def fit(self: Any, *arguments: Any, **options: Any) -> Any:
+        frames = [each for each in traceback.extract_stack() if is_users_file(each.filename)]
+        where = "".join(traceback.format_list(frames[-1:]))
+        raise EntryError(
+            f"entry = {entry!r}: this `fit` is Keras's own, which trainerd cannot pause or resume:\n{where}"
+            'Change it to `trainerd.keras.fit(model, ..., logdir="...")`; or leave the script as it is and add '
+            "--adopt, or `adopt = true` in the table [script] of its config."
+        )
+
+    return _after_keras(lambda keras: setattr(keras.Model, "fit", fit))
+
+
+@contextlib.contextmanager
+def _after_keras(change: Callable[[Any], None]) -> Iterator[None]:
+    """Change Keras as soon as it is imported while the block runs."""
     if (keras := sys.modules.get("keras")) is not None:
-        _replace_fit(keras, logdir)
-    finder = _AfterKeras(logdir)
+        change(keras)
+    finder = _AfterKeras(change)
     sys.meta_path.insert(0, finder)
     try:
         yield
@@ -38,10 +66,10 @@ def adopted(logdir: Path) -> Iterator[None]:
 
 
 class _AfterKeras(MetaPathFinder):
-    """Finds Keras as Python does, and replaces `fit` when it is loaded. Some only ask whether it can be found."""
+    """Finds Keras as Python does, and changes it when it is loaded. Some only ask whether it can be found."""
 
-    def __init__(self, logdir: Path) -> None:
-        self._logdir = logdir
+    def __init__(self, change: Callable[[Any], None]) -> None:
+        self._change = change
         self._is_asking = False
 
     def find_spec(
@@ -58,15 +86,15 @@ class _AfterKeras(MetaPathFinder):
         if spec is not None and spec.loader is not None:
             load = spec.loader.exec_module
 
-            def load_and_replace(module: ModuleType) -> None:
+            def load_and_change(module: ModuleType) -> None:
                 load(module)
-                _replace_fit(module, self._logdir)
+                self._change(module)
 
-            setattr(spec.loader, "exec_module", load_and_replace)  # noqa: B010  mypy takes it for a method
+            setattr(spec.loader, "exec_module", load_and_change)  # noqa: B010  mypy takes it for a method
         return spec
 
 
-def _replace_fit(keras: Any, logdir: Path) -> None:
+def _adopt(keras: Any, logdir: Path) -> None:
     model = keras.Model
     signature = inspect.signature(model.fit)
 
