@@ -18,9 +18,11 @@ import trainerd
 from tests.cases import every
 from tests.tensorflow.graphs import saved, state
 from tests.tensorflow.models import X, Y, a_model, assert_same, shuffled, terminate
-from trainerd.errors import ConfigError, DataError, EntryError, UsageError
+from trainerd.errors import ConfigError, DataError, EntryError
+from trainerd.loop.signals import dispatch
 from trainerd.programs.keras import calls
 from trainerd.rundir.state import Phase
+from trainerd.system import process_wide
 
 
 class Stops(keras.callbacks.Callback):  # type: ignore[misc]
@@ -232,9 +234,7 @@ def test_a_pause_between_two_calls_is_served_by_the_next(tmp_path: Path, monkeyp
     assert [step for step, _ in saved(tmp_path)] == [4, 2]
 
 
-def test_a_second_model_is_refused_and_one_after_a_pause_is_the_first_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_model_after_a_pause_is_the_first_again(tmp_path: Path) -> None:
     with pytest.raises(trainerd.keras.Paused):
         stages(tmp_path, After(18))
     found, _ = stages(tmp_path)  # as a notebook's cell that is run again makes its model again
@@ -243,9 +243,69 @@ def test_a_second_model_is_refused_and_one_after_a_pause_is_the_first_again(
     assert_same(expected, found)
     stages(tmp_path)  # as a cell that is run once more: nothing is left to train
     assert saved(tmp_path)[0] == (24, "finish")
+
+
+def rivals(folder: Path | None, *stops: Any) -> tuple[list[keras.Model], list[Any], list[float]]:
+    """A script that trains two models in turns, of which one has the layers of the other, and a third one at last."""
+
+    def fit(model: keras.Model, x: Any, y: Any) -> None:
+        options: dict[str, Any] = {"epochs": 2, "batch_size": 15, "shuffle": False, "verbose": 0}
+        if folder is None:
+            found = model.fit(x, y, **options)
+        else:
+            found = trainerd.keras.fit(model, x, y, callbacks=[*stops], logdir=folder, **options)
+        returned.append((found.epoch, found.history))
+
+    returned, seen = list[Any](), list[float]()
+    judge = keras.Sequential([keras.Input([4]), keras.layers.Dense(1, kernel_initializer="ones")])
+    maker = keras.Sequential([keras.Input([4]), keras.layers.Dense(4, kernel_initializer="ones"), judge])
+    judge.compile(keras.optimizers.Adam(0.01), "mse")
+    maker.compile(keras.optimizers.SGD(0.01, momentum=0.9), "mse")
+    fit(judge, X, Y)
+    seen.append(float(np.sum(judge.get_weights()[0])))
+    fit(maker, X, -Y)
+    fit(judge, X, Y)
+    last = a_model()
+    fit(last, X, Y)
+    return [judge, maker, last], returned, seen
+
+
+@pytest.mark.parametrize("steps", every(4, [19, 4, 11, 27]))
+def test_several_models_resume_as_if_there_had_been_no_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    expected, returned, _ = rivals(None)
+    monkeypatch.delattr(sys, "ps1")  # a prompt takes another model for the first one again
+    with pytest.raises(trainerd.keras.Paused):
+        rivals(tmp_path, After(steps))
+    assert saved(tmp_path)[0][0] == steps
+    calls.CALLS.clear()  # as in a new process
+    process_wide.KEPT["paused"].clear()
+    dispatch.forget_pause()
+    found, mine, seen = rivals(tmp_path)
+    assert mine == returned
+    for one, other in zip(expected, found, strict=True):
+        assert_same(one, other)
+    calls.CALLS.clear()
+    again, mine, seen = rivals(tmp_path)  # nothing is left to train
+    assert mine == returned and seen[0] == float(np.sum(found[0].get_weights()[0])), "the newest weights are seen"
+    assert_same(found[1], again[1])
+
+
+def test_a_script_whose_calls_have_changed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(sys, "ps1")
-    with pytest.raises(UsageError, match="has trained another model in this run directory"):
-        stages(tmp_path)
+    first, second = a_model(), a_model()
+    for model in (first, second, second):
+        trainerd.keras.fit(model, X, Y, verbose=0, logdir=tmp_path)
+    calls.CALLS.clear()
+    trainerd.keras.fit(second, X, Y, verbose=0, logdir=tmp_path)
+    with pytest.raises(DataError, match=r"call 2 of fit in this run trained model 2 of the script, and now .* model 1"):
+        trainerd.keras.fit(second, X, Y, verbose=0, logdir=tmp_path)
+    calls.CALLS.clear()
+    wider = keras.Sequential([keras.layers.Dense(3), keras.layers.Dense(1)])
+    wider.compile("sgd", "mse")
+    with pytest.raises(DataError, match="does not fit call 1 of fit, whose model has other weights"):
+        trainerd.keras.fit(wider, X, Y, verbose=0, logdir=tmp_path)
 
 
 def test_calls_after_the_end_that_the_config_sets_train_nothing(tmp_path: Path) -> None:

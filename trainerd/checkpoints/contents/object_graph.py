@@ -92,6 +92,13 @@ def own_places(checkpoint: tf.train.Checkpoint) -> dict[str, Any]:
     return found
 
 
+def weights_alone(model: Any) -> tf.train.Checkpoint:
+    """Return what tracks all of a Keras model but its optimizer, in the places that they have in the model."""
+    children = graph_view.ObjectGraphView(model).children(model)
+    kept = {name: each for name, each in children.items() if not isinstance(each, keras.optimizers.Optimizer)}
+    return tf.train.Checkpoint(**kept)
+
+
 def has_unrestored(status: Any, checkpoint: tf.train.Checkpoint, *, at_once: bool) -> bool:
     """Return whether an object with a value got none from the checkpoint that was read.
 

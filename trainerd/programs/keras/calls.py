@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import keras
 
-from trainerd.errors import UsageError
+from trainerd.errors import DataError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.keras.progress import CallHistory
 from trainerd.system.process_wide import process_wide
@@ -25,40 +24,44 @@ class Calls:
       count: how many have ended.
       step: the step at which the last of them has ended; None if none has.
       histories: the results of all calls that the run has completed before its newest one.
+      models: the models that have been trained, in the order of their first calls. A checkpoint has all of them.
     """
 
     count: int = 0
     step: int | None = None
     histories: list[CallHistory] = field(default_factory=list)
-    _model: weakref.ref[Any] | None = None
+    models: list[Any] = field(default_factory=list)
     _is_open: bool = False  # whether a call has begun and has not ended
 
     def begin(self, model: Any, params: Mapping[str, Any]) -> keras.callbacks.History | None:
         """Begin a call. Returns its History if an earlier process has completed it, and the model has its weights.
 
-        After a call that was interrupted, the same call is expected; or with another model the first one: a cell of a
-        notebook is run again.
+        After a call that was interrupted, the same call is expected. At a prompt, or after an interruption, another
+        model is the first one again: a cell of a notebook is run again.
 
         Args:
           model: the model.
           params: the arguments of `fit` that a History has.
 
         Raises:
-          UsageError: the call before it has ended, and trained another model: a checkpoint has the state of one.
+          DataError: an earlier process trained another model in this call.
         """
-        is_another = self._model is not None and self._model() is not model
-        if is_another and not (self._is_open or hasattr(sys, "ps1")):  # at a prompt a cell is run again
-            raise UsageError(
-                "fit has trained another model in this run directory. Give each model its own logdir, or train this "
-                "one in a new process."
-            )
-        if is_another:
-            self.count, self.step, self.histories = 0, None, []
-        is_known = self._model is not None and not is_another
-        self._model, self._is_open = weakref.ref(model), True
-        if not is_known or self.count >= len(self.histories):
+        is_new = not any(each is model for each in self.models)
+        if is_new and self.models and (self._is_open or hasattr(sys, "ps1")):
+            self.count, self.step, self.histories, self.models = 0, None, [], []
+        self._is_open = True
+        if is_new:
+            self.models.append(model)
+        if self.count >= len(self.histories):
             return None
-        return self.end(model, params, self.histories, self.step)
+        before = self.histories[self.count].get("model", 0)
+        now = next(number for number, each in enumerate(self.models) if each is model)
+        if before != now:
+            raise DataError(
+                f"call {self.count + 1} of fit in this run trained model {before + 1} of the script, and now it trains "
+                f"model {now + 1}. Put the calls back into their order, or use another `logdir`."
+            )
+        return None if is_new else self.end(model, params, self.histories, self.step)
 
     def end(
         self, model: Any, params: Mapping[str, Any], histories: list[CallHistory], step: int | None

@@ -52,8 +52,9 @@ def fit(
     The same call of a new process resumes exactly where this one was paused or killed, in mid-epoch too. If its epochs
     are done it restores the model and returns.
 
-    Further calls with the same run directory train on in the same run. A new process passes over the calls that are
-    complete, and returns their History. Calls are known by their order.
+    Further calls with the same run directory train on in the same run, with this model or with others. A new process
+    passes over the calls that are complete: the models get their newest weights, and History is returned. Calls are
+    known by their order.
 
     Args:
       model: the model, compiled.
@@ -81,7 +82,6 @@ def fit(
       The `keras.callbacks.History` of all epochs, those before a pause or a kill too.
 
     Raises:
-      UsageError: the call before it, in the same run directory, has trained another model.
       Paused: the run was saved and is paused. If the program does not catch it, the process exits with 0.
       EntryError: the model or an argument cannot be used.
       ConfigError: a setting is wrong.
@@ -141,6 +141,7 @@ def _train(job: KerasJob, config: Config, bar: Bar | None, calls: Calls, *, is_e
         session = KerasJobSession(
             job,
             bar=bar,
+            models=calls.models,
             call=calls.count,
             follows=calls.step,
             max_steps=config.max_steps,

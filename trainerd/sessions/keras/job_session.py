@@ -8,7 +8,7 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from trainerd import text
 from trainerd.checkpoints.contents.keras_variables import VALUE
-from trainerd.checkpoints.contents.object_graph import own_objects, variables_among
+from trainerd.checkpoints.contents.object_graph import own_objects, variables_among, weights_alone
 from trainerd.checkpoints.contents.python_state import PythonValues, packed, stored
 from trainerd.checkpoints.contents.tensor_values import Values
 from trainerd.config.fingerprint import CALL, EPOCHS
@@ -55,6 +55,8 @@ class KerasJobSession(FunctionSession):
       writes: whether callbacks that write files are called.
       max_steps: the step at which training ends; None if it has no such end.
       bar: shows the epochs; None for nothing.
+      models: the models of the calls of `fit` in this run, in the order of their first calls, with that of the job.
+        Default: that of the job alone.
       call: the number of calls of `fit` that this program has made in the same run before this one.
       follows: the step at which the last of them has ended; None for the first call.
       trial_steps: to try the job: each epoch ends after so many steps, with a validation. None: as the job says.
@@ -73,6 +75,7 @@ class KerasJobSession(FunctionSession):
         writes: bool = True,
         max_steps: int | None = None,
         bar: Bar | None = None,
+        models: Sequence[Any] = (),
         call: int = 0,
         follows: int | None = None,
         trial_steps: int | None = None,
@@ -89,7 +92,11 @@ class KerasJobSession(FunctionSession):
         elsewhere = [each for each in job.callbacks if each not in callbacks]
         length, ahead = self._epoch_steps, None if job.epochs is None else job.epochs - job.initial_epoch
         self._steps_ahead = length * ahead if length and ahead else None
-        self._take(Progress(epoch=job.initial_epoch, call=call))
+        self._models = {f"model_{number}" if number else "model": each for number, each in enumerate(models)} or {
+            "model": job.model
+        }
+        number = next(number for number, each in enumerate(self._models.values()) if each is job.model)
+        self._take(Progress(epoch=job.initial_epoch, call=call, model=number))
         epochs = epochs_of(job, length, max_steps)
         self._callbacks = Callbacks(callbacks, job.model, epochs=epochs, steps=self._epoch_steps, elsewhere=elsewhere)
         self._timer, self._logged_at = timer, -math.inf
@@ -98,7 +105,7 @@ class KerasJobSession(FunctionSession):
         self._ended_changes = 0
         self._row: dict[str, float] = {}
         self._is_begun = False
-        state = {"model": job.model, _STATE: PythonValues(self._read_progress, self._write_progress)}
+        state = {**self._models, _STATE: PythonValues(self._read_progress, self._write_progress)}
         self._arrays = LatestArrays()
         self._names = set[str]()  # what the step gives
         super().__init__(wrap(Job(self._step_of(job.model), dataset=self._data, state=state)), **options)
@@ -168,6 +175,11 @@ class KerasJobSession(FunctionSession):
         if progress.call != self.call:
             self._follow(prefix, progress)
             return
+        if progress.model != self._progress.model:
+            raise DataError(
+                f"{prefix} was saved by call {self.call + 1} of fit in this run, and that call trained another model "
+                "than now. Put the calls back into their order, or use another `logdir`."
+            )
         if self._is_begun:
             self._callbacks.reset()
         self._begin(progress)
@@ -201,16 +213,28 @@ class KerasJobSession(FunctionSession):
                 "are complete."
             )
         if saved.call < self.call:
-            histories = [*histories, history_of(stored(prefix, _STATE)["callbacks"])]
+            histories = [*histories, history_of(stored(prefix, _STATE)["callbacks"]) | {"model": saved.model}]
         else:
             self._is_done_before = True
-            try:
-                super().restore(prefix)
-            except DataError:  # of another optimizer, perhaps
-                log.info("the model keeps its weights: those of call %d of fit do not fit it", saved.call + 1)
+            self._read_weights(prefix)
         self.begin_at(step)
         progress = Progress(epoch=self._keras.initial_epoch, input_began=step, call=self.call, call_began=step)
-        self._take(dataclasses.replace(progress, histories=histories))
+        self._take(dataclasses.replace(progress, model=self._progress.model, histories=histories))
+
+    def _read_weights(self, prefix: Path) -> None:
+        """Give the model its newest weights: code between two complete calls may use them.
+
+        Raises:
+          DataError: it has other weights than the model that the run has in its place.
+        """
+        name = next(name for name, each in self._models.items() if each is self._model)
+        try:
+            tf.train.Checkpoint(**{name: weights_alone(self._model)}).read(str(prefix)).expect_partial()
+        except ValueError as error:
+            raise DataError(
+                f"{prefix} does not fit call {self.call + 1} of fit, whose model has other weights. Put the model "
+                f"back, or use another `logdir`.\n{str(error).splitlines()[0]}"
+            ) from error
 
     def _take(self, progress: Progress) -> None:
         self._progress, ahead = progress, self._steps_ahead

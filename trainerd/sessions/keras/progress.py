@@ -10,7 +10,8 @@ import keras
 
 from trainerd.checkpoints.contents.python_state import is_plain
 
-CallHistory = dict[str, Any]  # {"epoch": [...], "history": {metric: [...]}}, as the attributes of keras's History
+# {"epoch": [...], "history": {metric: [...]}}, as the attributes of keras's History; and {"model": its number}.
+CallHistory = dict[str, Any]
 
 
 @dataclass
@@ -32,6 +33,7 @@ class Progress:
       rows: the number of rows in each file that a callback appends to, before training began.
       call: the number of the call of `fit` in its program, from 0.
       call_began: the global step at which that call began.
+      model: the number of the model that it trains, in the order of their first calls, from 0.
       histories: what `fit` returned in each call before: the epochs, and the values of each metric.
     """
 
@@ -49,6 +51,7 @@ class Progress:
     rows: dict[str, int] = field(default_factory=dict)
     call: int = 0
     call_began: int = 0
+    model: int = 0
     histories: list[CallHistory] = field(default_factory=list)
 
 
