@@ -14,6 +14,7 @@ from pathlib import Path
 import trainerd
 from trainerd.cli.options import command_line
 from trainerd.config import parse as configs
+from trainerd.config.bare_script import is_script
 from trainerd.config.schema import Config
 from trainerd.daemon.systemd import units
 from trainerd.errors import ConfigError, TrainerdError, UsageError
@@ -71,6 +72,11 @@ def make_plan(user: bool, name: str | None, config_path: Path | None) -> Plan:
     if name is not None and f"{NAME}-{name}" == WATCHER:
         raise UsageError(f"--name {name}: {WATCHER} is the watcher's own user and folder. Choose another name.")
     found = _find_config(user, name, config_path)
+    if is_script(found):
+        raise UsageError(
+            f"a service needs a config. Write {found.with_name(configs.NAME)} with entry = {found.name!r} and a "
+            "`logdir`."
+        )
     config = _load(found, user, name)
     if not user:
         _require_in_state_directory(config, name)

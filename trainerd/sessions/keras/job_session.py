@@ -168,10 +168,7 @@ class KerasJobSession(FunctionSession):
 
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint, and give callbacks their memory back."""
-        try:
-            progress = Progress(**stored(prefix, _STATE)["progress"])
-        except (KeyError, TypeError) as error:
-            raise DataError(f"{prefix} does not fit the job: it is not of a KerasJob. Use another `logdir`.") from error
+        progress = _saved_progress(prefix)
         if progress.call != self.call:
             self._follow(prefix, progress)
             return
@@ -188,6 +185,13 @@ class KerasJobSession(FunctionSession):
         if not self._exact_input and not self._is_at_end(self._progress):  # the data restarts, and an epoch with it
             self._progress.input_began = self.step
             self._progress.epoch_began, self._progress.batch_began = None, False
+
+    def load(self, prefix: Path) -> None:
+        """Read a checkpoint of this call of `fit`; or of another one, which may have another optimizer, the weights."""
+        if _saved_progress(prefix).call == self.call:
+            super().load(prefix)
+        else:
+            self._read_weights(prefix)
 
     def _is_at_end(self, progress: Progress) -> bool:
         """Return whether only the end of an epoch is left to do."""
@@ -526,6 +530,13 @@ class KerasJobSession(FunctionSession):
         if self._progress.stopped and packed(self._progress.settings) != packed(self._callbacks.settings):
             log.info("%s; the callbacks have changed since, so training continues", self._progress.stopped)
             self._progress.stopped = ""
+
+
+def _saved_progress(prefix: Path) -> Progress:
+    try:
+        return Progress(**stored(prefix, _STATE)["progress"])
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{prefix} does not fit the job: it is not of a KerasJob. Use another `logdir`.") from error
 
 
 def numbers(logs: Mapping[str, Any]) -> dict[str, float]:
