@@ -28,18 +28,7 @@ class Schedule:
 
     secs: float = 0.0
     steps: int = 0
-
     since_last: bool = False
-
-    def next_time(self, last: ScheduleMark) -> float:
-        """Return the time at which it is due by the clock; infinity if the clock does not matter."""
-        return last.now + self.secs if self.secs > 0 else math.inf
-
-    def next_step(self, last: ScheduleMark) -> float:
-        """Return the step at which it is due; infinity if steps do not matter."""
-        if self.steps <= 0:
-            return math.inf
-        return last.step + self.steps if self.since_last else (last.step // self.steps + 1) * self.steps
 
 
 @dataclass
@@ -67,12 +56,15 @@ class Service:
     @property
     def next_time(self) -> float:
         """The time at which it is due by the clock; infinity for never."""
-        return self.schedule.next_time(self.last)
+        return self.last.now + self.schedule.secs if self.schedule.secs > 0 else math.inf
 
     @property
     def next_step(self) -> float:
         """The step at which it is due; infinity for none."""
-        return self.schedule.next_step(self.last)
+        steps, last = self.schedule.steps, self.last.step
+        if steps <= 0:
+            return math.inf
+        return last + steps if self.schedule.since_last else (last // steps + 1) * steps
 
     def is_due(self, mark: ScheduleMark) -> bool:
         """Return whether it is due at a boundary."""
