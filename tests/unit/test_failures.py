@@ -17,7 +17,6 @@ import trainerd
 from trainerd.daemon import failures
 from trainerd.errors import EntryError, JobError, TrainerdError, every_class, exit_code_of, full_message, headline
 from trainerd.job.user_code import in_a_line
-from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Failure, Phase, State
 
 OF_AN_OP = """Graph execution error:
@@ -160,13 +159,3 @@ def test_failures_are_counted_at_one_step_and_while_no_checkpoint_is_made() -> N
     assert state.failure == Failure(6, "training", "it failed", 1, 1.0)
     assert failures.with_count(state, "it failed") == "it failed"
     assert failures.with_count(failed(state, 6), "it failed") == "it failed (failed 2 times at step 6)"
-
-
-def test_an_earlier_start_has_left_its_failure_in_the_state(rundir: RunDirectory) -> None:
-    assert failures.before(rundir) is None
-    state = failed(State(), 5)
-    state.write(rundir.state)
-    assert failures.before(rundir) == state.failure
-    rundir.state.unlink()
-    rundir.state.mkdir()
-    assert failures.before(rundir) is None

@@ -1,22 +1,11 @@
-"""Counts how often a job has failed at one step, which starting it again does not mend. Pure, except `before`."""
+"""Counts how often a job has failed at one step, which starting it again does not mend. Pure."""
 
 from __future__ import annotations
 
-import contextlib
-
-from trainerd.errors import EntryError, JobError, RepeatedFailureError, StorageError, headline
-from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.state import Failure, State, read_state
+from trainerd.errors import EntryError, JobError, RepeatedFailureError, headline
+from trainerd.rundir.state import Failure, State
 
 MANY = 10  # failures at one step, without a checkpoint in between
-
-
-def before(rundir: RunDirectory) -> Failure | None:
-    """Return the failure in the state of an earlier start of the run."""
-    with contextlib.suppress(StorageError):
-        state = read_state(rundir.state)
-        return state.failure if state is not None else None
-    return None
 
 
 def count(state: State, error: JobError | EntryError, at: float) -> Failure:

@@ -201,7 +201,8 @@ class TrainerProcess:
     def _as_it_was_left(self) -> dict[str, Any]:
         """Return fields of the state: the step and metrics of the newest checkpoint, and the failure before."""
         found = catalogue.fields_of(self._rundir, self._newest)
-        return {**found, "max_steps": self._config.max_steps, "failure": failures.before(self._rundir)}
+        failure = self._left.failure if self._left is not None else None
+        return {**found, "max_steps": self._config.max_steps, "failure": failure}
 
     def _begin(self) -> None:
         """Report the start. A run that is to go back does so first: it may have been at its end."""
