@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import logging
 import os
 import secrets
@@ -47,14 +46,6 @@ SIGTERM_SECS = 3.0  # until TensorFlow passes on a SIGTERM that it took; it look
 ABORT_SECS = 10.0  # until a process ends that is busy with something else when another worker is gone
 
 
-class ClusterStage(enum.Enum):
-    """The stages of a member on its way into the cluster."""
-
-    GATHERING = "gathering"  # in Python, where all can be watched and stopped
-    FORMING = "forming"  # in TensorFlow, which hears of nothing meanwhile
-    FORMED = "formed"
-
-
 class ClusterProcess:
     """One worker of a cluster.
 
@@ -86,7 +77,7 @@ class ClusterProcess:
         self._flag = flag
         self._reporter = reporter
         self._give_up = give_up
-        self._stage = ClusterStage.GATHERING
+        self._is_forming = False  # in TensorFlow, which hears of nothing meanwhile
         self._engine: Any = None
         self._building: threading.Timer | None = None
         self._peers: dict[int, Peer] = {}
@@ -209,7 +200,7 @@ class ClusterProcess:
             self._chief.call("form")
         if self._worker is not None:
             self._worker.serve({"form": lambda message: {}}, until="form")
-        self._stage = ClusterStage.FORMING
+        self._is_forming = True
         self._trouble.check()
         cluster = self._config.cluster
         before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -228,7 +219,7 @@ class ClusterProcess:
         finally:
             signal.alarm(0)
             signal.signal(signal.SIGALRM, before)
-        self._stage = ClusterStage.FORMED
+        self._is_forming = False
         threading.Thread(target=self._pause_if_received, name="trainerd-sigterm", daemon=True).start()
         self._trouble.check()
         self._building = self._late(
@@ -247,9 +238,9 @@ class ClusterProcess:
 
     def _abort(self, error: TrainerdError) -> None:
         """End what is done together, and after a while this process: another worker is gone, or has failed."""
-        if self._stage is ClusterStage.FORMING:
+        if self._is_forming:
             self._give_up(error)
-        if self._stage is ClusterStage.FORMED:
+        if self._engine is not None:
             from trainerd.workers.engine.engine import abort
 
             abort(str(error))
