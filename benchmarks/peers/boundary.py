@@ -23,7 +23,7 @@ def main() -> None:
     session = FunctionSession(jobs.tiny())
     session.bind(flag)
     session.run_until(1)
-    with handled(SignalThread(flag)):
+    with handled(SignalThread(flag.raise_for)):
         say(ready=True)
         taken: set[Request] = set()
         while Request.PAUSE not in taken:

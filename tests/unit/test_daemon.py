@@ -53,7 +53,7 @@ def wait_until(is_so: Callable[[], bool], seconds: float = 10.0) -> None:
 )
 def test_a_signal_raises_the_flag_and_handlers_are_put_back(number: int, request_: Request) -> None:
     flag, before = Flag(), [signal.getsignal(n) for n in HANDLED]
-    with handled(SignalThread(flag)):
+    with handled(SignalThread(flag.raise_for)):
         os.kill(os.getpid(), number)
         wait_until(lambda: flag.is_raised)
     assert flag.take() == {request_}
@@ -63,7 +63,7 @@ def test_a_signal_raises_the_flag_and_handlers_are_put_back(number: int, request
 
 def test_a_second_sigterm_exits_now(clock: FakeTime) -> None:
     exits = list[int]()
-    thread = SignalThread(Flag(), exit_now=exits.append, monotonic=clock)
+    thread = SignalThread(Flag().raise_for, exit_now=exits.append, monotonic=clock)
     thread.handle(signal.SIGTERM)
     assert exits == []
     clock.sleep(SAME_STOP_SECS)
@@ -74,7 +74,7 @@ def test_a_second_sigterm_exits_now(clock: FakeTime) -> None:
 def test_a_stop_that_is_received_twice_is_one_stop(clock: FakeTime) -> None:
     """As from timeout(1), which signals the process and then its group."""
     flag, exits = Flag(), list[int]()
-    thread = SignalThread(flag, exit_now=exits.append, monotonic=clock)
+    thread = SignalThread(flag.raise_for, exit_now=exits.append, monotonic=clock)
     for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM):
         thread.handle(number)
         clock.sleep(SAME_STOP_SECS / 4)
@@ -85,7 +85,7 @@ def test_a_stop_that_is_received_twice_is_one_stop_though_the_first_takes_its_ti
     """Raising the flag and a line in the log may take longer than half a second."""
     flag, exits = Flag(), list[int]()
     flag.bind(lambda raised: clock.sleep(60.0))
-    thread = SignalThread(flag, exit_now=exits.append, monotonic=clock)
+    thread = SignalThread(flag.raise_for, exit_now=exits.append, monotonic=clock)
     thread.handle(signal.SIGTERM)
     thread.handle(signal.SIGTERM)
     assert exits == []
@@ -93,7 +93,7 @@ def test_a_stop_that_is_received_twice_is_one_stop_though_the_first_takes_its_ti
 
 def test_a_hangup_of_a_closed_terminal_pauses_and_does_not_count_as_a_sigterm() -> None:
     flag, exits = Flag(), list[int]()
-    thread = SignalThread(flag, terminal_is_gone=lambda: True, exit_now=exits.append)
+    thread = SignalThread(flag.raise_for, terminal_is_gone=lambda: True, exit_now=exits.append)
     thread.handle(signal.SIGHUP)
     assert flag.take() == {Request.PAUSE}
     thread.handle(signal.SIGTERM)
@@ -106,7 +106,7 @@ def test_an_error_in_what_one_signal_does_leaves_the_next_received(monkeypatch: 
 
     monkeypatch.setattr("trainerd.loop.signals.handlers.stacks", fail)
     flag = Flag()
-    with handled(SignalThread(flag)):
+    with handled(SignalThread(flag.raise_for)):
         os.kill(os.getpid(), signal.SIGUSR2)
         os.kill(os.getpid(), signal.SIGTERM)
         wait_until(lambda: flag.is_raised)
@@ -116,7 +116,7 @@ def test_an_error_in_what_one_signal_does_leaves_the_next_received(monkeypatch: 
 def test_a_forked_child_keeps_neither_signals_nor_lock(rundir: RunDirectory) -> None:
     """What `multiprocessing` does where a job uses it."""
     flag = Flag()
-    with lock.acquire(rundir) as held, undone_in_children(held.close), handled(SignalThread(flag)):
+    with lock.acquire(rundir) as held, undone_in_children(held.close), handled(SignalThread(flag.raise_for)):
         child = os.fork()
         if child == 0:
             own = signal.getsignal(signal.SIGTERM)
@@ -272,7 +272,7 @@ def test_what_a_job_opens_receives_no_signal_and_is_not_kept_from_being_opened()
 
 def test_ten_thousand_signals_lose_no_kind_of_request() -> None:
     flag, taken = Flag(), set[Request]()
-    with handled(SignalThread(flag)):
+    with handled(SignalThread(flag.raise_for)):
         for i in range(10_000):
             os.kill(os.getpid(), (signal.SIGUSR1, signal.SIGHUP)[i % 2])
         os.kill(os.getpid(), signal.SIGTERM)

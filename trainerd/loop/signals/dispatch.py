@@ -104,7 +104,7 @@ class _Listeners:
         if self.handlers is None:
             with contextlib.ExitStack() as stack:
                 stack.enter_context(undone_in_children(self.forget))
-                self._thread = SignalThread(self, terminal_is_gone=terminal_check())
+                self._thread = SignalThread(self.raise_for, terminal_is_gone=terminal_check())
                 self._renew = stack.enter_context(handled(self._thread))
                 self.handlers = stack.pop_all()
 

@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Protocol
 
 from trainerd.loop.flag import Request
 from trainerd.system.fork import undone_in_children
@@ -39,18 +38,11 @@ def exit_by_signal(number: int) -> None:
     os.kill(os.getpid(), number)
 
 
-class Raised(Protocol):
-    """The target of signals: one Flag, or several."""
-
-    def raise_for(self, request: Request, by: str = "") -> None:
-        """Raise it; see `Flag.raise_for`."""
-
-
 class SignalThread:
     """Reads signals' numbers and serves them.
 
     Args:
-      flag: what to raise.
+      raise_for: raises one flag, or several; see `Flag.raise_for`.
       terminal_is_gone: whether a SIGHUP means that the terminal was closed; then it pauses.
       exit_now: called with the number of a second SIGTERM or SIGINT that comes `SAME_STOP_SECS` or more after the
         first. One that comes sooner counts as the first again.
@@ -59,13 +51,13 @@ class SignalThread:
 
     def __init__(
         self,
-        flag: Raised,
+        raise_for: Callable[[Request, str], None],
         *,
         terminal_is_gone: Callable[[], bool] = lambda: False,
         exit_now: Callable[[int], None] = exit_by_signal,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._flag = flag
+        self._raise_for = raise_for
         self._terminal_is_gone = terminal_is_gone
         self._exit_now = exit_now
         self._monotonic = monotonic
@@ -76,14 +68,14 @@ class SignalThread:
         if number in STOP:
             self._stop(number)
         elif number == signal.SIGUSR1:
-            self._flag.raise_for(Request.SAVE)
+            self._raise_for(Request.SAVE, "")
         elif number == signal.SIGUSR2:
             _say(logging.WARNING, "every thread's stack:\n%s", stacks())
         elif number == signal.SIGHUP:
             if self._terminal_is_gone():
                 self._pause("the terminal was closed")
             else:
-                self._flag.raise_for(Request.RELOAD)
+                self._raise_for(Request.RELOAD, "")
 
     def _stop(self, number: int) -> None:
         """Pause at the first, exit at the second."""
@@ -100,7 +92,7 @@ class SignalThread:
         self._stopped_at = None
 
     def _pause(self, why: str) -> None:
-        self._flag.raise_for(Request.PAUSE, why)
+        self._raise_for(Request.PAUSE, why)
         _say(logging.INFO, "pausing at the next step: %s", why)
 
     def run(self, descriptor: int) -> None:
