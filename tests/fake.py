@@ -13,7 +13,8 @@ import numpy as np
 
 from trainerd.checkpoints.snapshot import UnsoundError
 from trainerd.errors import DataError
-from trainerd.loop.contract import Session, Steps, StopFlag
+from trainerd.loop.contract import Session, Steps
+from trainerd.loop.flag import Flag
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class FakeSession(Session):
         """True if it was made with `figures`."""
         return self._figures is not None
 
-    def bind(self, flag: StopFlag) -> None:
+    def bind(self, flag: Flag) -> None:
         """Look at this flag after every step."""
         flag.bind(lambda raised: self._raised.set() if raised else self._raised.clear())
 

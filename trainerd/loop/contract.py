@@ -1,4 +1,4 @@
-"""The contract of every session, and what it needs of a flag. Imports nothing of its own package.
+"""The contract of every session.
 
 A session may derive from its protocol: then it has the defaults for what most sessions have alike.
 """
@@ -15,17 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trainerd.checkpoints.snapshot import Snapshot
-
-
-class StopFlag(Protocol):
-    """The flag, as a session sees it."""
-
-    @property
-    def is_raised(self) -> bool:
-        """True if the loop's attention is wanted at the next boundary."""
-
-    def bind(self, mirror: Callable[[bool], None]) -> None:
-        """Have `mirror` called with the flag's value, now and whenever it changes, from any thread."""
+    from trainerd.loop.flag import Flag
 
 
 @dataclass(frozen=True)
@@ -180,7 +170,7 @@ class Session(Model, Protocol):
         """The epochs that it is trained for, whose ends return metrics; None if it has none."""
         return None
 
-    def bind(self, flag: StopFlag) -> None:
+    def bind(self, flag: Flag) -> None:
         """Look at this flag after every step from now on."""
 
     def run_until(self, limit: int) -> Steps:

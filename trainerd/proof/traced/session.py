@@ -17,7 +17,7 @@ import tensorflow as tf
 from trainerd import open_job
 from trainerd.config.schema import Config
 from trainerd.job.definition import Job, Program
-from trainerd.loop.contract import Session, Steps, StopFlag
+from trainerd.loop.contract import Session, Steps
 from trainerd.loop.flag import Flag, Request
 from trainerd.proof.plan import Interruption, InterruptionKind
 from trainerd.proof.trace import BATCH, EPOCH, EVALUATION, INTERRUPTED, Trace
@@ -80,7 +80,7 @@ class TracedSession:
         """Return what the session has."""
         return getattr(self._session, name)
 
-    def bind(self, flag: StopFlag) -> None:
+    def bind(self, flag: Flag) -> None:
         """Look at this flag after every step."""
         self._flag = flag if isinstance(flag, Flag) else None  # the daemon's
         self._session.bind(flag)

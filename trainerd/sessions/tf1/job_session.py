@@ -16,7 +16,8 @@ from trainerd.checkpoints.contents.unsaved_state import require_saved_in
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.job.definition import GraphJob
 from trainerd.job.user_code import FAILURES, called_at_boundary, job_traceback, user_code
-from trainerd.loop.contract import Exportable, Session, Steps, StopFlag
+from trainerd.loop.contract import Exportable, Session, Steps
+from trainerd.loop.flag import Flag
 from trainerd.sessions.tf1 import defaults
 from trainerd.sessions.tf1.callables import prepared
 from trainerd.sessions.tf1.events import GraphEvents
@@ -95,7 +96,7 @@ class GraphJobSession(GraphModel, Session):
         """The step: nothing else changes the state."""
         return self.step
 
-    def bind(self, flag: StopFlag) -> None:
+    def bind(self, flag: Flag) -> None:
         """Check this flag after every step."""
         flag.bind(self._set_raised)
 

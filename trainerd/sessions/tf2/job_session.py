@@ -32,7 +32,8 @@ from trainerd.errors import DataError, EntryError, JobError
 from trainerd.events.writer import EventWriter
 from trainerd.job.definition import Job
 from trainerd.job.user_code import FAILURES, called_at_boundary, half_written_cache, job_traceback, user_code
-from trainerd.loop.contract import Epochs, Exportable, Steps, StopFlag
+from trainerd.loop.contract import Epochs, Exportable, Steps
+from trainerd.loop.flag import Flag
 from trainerd.sessions.input import pipeline
 from trainerd.sessions.input.iterators import begin_again, indices_in, retire
 from trainerd.sessions.input.saveable import has_position, require_saveable
@@ -148,7 +149,7 @@ class FunctionSession:
         """The names of a step's metrics."""
         return self._loop.names
 
-    def bind(self, flag: StopFlag) -> None:
+    def bind(self, flag: Flag) -> None:
         """Have the graph's own flag follow this one."""
         flag.bind(self._loop.set_raised)
         self._snapshotter.prepare()

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from trainerd.checkpoints.snapshot import Snapshot
 from trainerd.config import fingerprint
 from trainerd.errors import ConfigError, JobError, PeerLostError, TrainerdError
-from trainerd.loop.contract import Steps, StopFlag
+from trainerd.loop.contract import Steps
+from trainerd.loop.flag import Flag
 from trainerd.workers.chief import Chief
 from trainerd.workers.peer import Message
 from trainerd.workers.worker import Commands, Worker
@@ -60,7 +61,7 @@ class ChiefSession:
         self._where = where
         self._running = running
         self._timer = timer
-        self._flag: StopFlag | None = None
+        self._flag: Flag | None = None
         self._is_compiled = False
         self._alike = session.fingerprint()
         chief.send("ready")
@@ -83,7 +84,7 @@ class ChiefSession:
                         "Each must build the same model, and an input with as many batches."
                     )
 
-    def bind(self, flag: StopFlag) -> None:
+    def bind(self, flag: Flag) -> None:
         """Have all stop after the same step, soon after the flag is raised."""
         self._flag = flag
         self._session.bind(flag)
