@@ -55,6 +55,8 @@ class _Listeners:
       mains: the flags of those that were opened on the main thread.
       is_pause_pending: whether there was a pause request that no `take_pause` has consumed since.
       handlers: what undoes the handlers of signals; None if there are none.
+      thread: reads the signals; None before there were handlers.
+      renew: puts back handlers that were replaced, and returns the numbers of their signals.
     """
 
     def __init__(self) -> None:
@@ -64,9 +66,9 @@ class _Listeners:
         self.is_pause_pending = False
         self._paused_by = ""
         self.handlers: contextlib.ExitStack | None = None
+        self.thread: SignalThread | None = None
+        self.renew: Callable[[], list[int]] = list
         self._inherited: list[contextlib.ExitStack] = []
-        self._thread: SignalThread | None = None
-        self._renew: Callable[[], list[int]] = list
 
     @property
     def flags(self) -> set[Flag]:
@@ -104,27 +106,9 @@ class _Listeners:
         if self.handlers is None:
             with contextlib.ExitStack() as stack:
                 stack.enter_context(undone_in_children(self.forget))
-                self._thread = SignalThread(self.raise_for, terminal_is_gone=terminal_check())
-                self._renew = stack.enter_context(handled(self._thread))
+                self.thread = SignalThread(self.raise_for, terminal_is_gone=terminal_check())
+                self.renew = stack.enter_context(handled(self.thread))
                 self.handlers = stack.pop_all()
-
-    def renew(self) -> None:
-        """Put back the handlers that a job has replaced: without them a signal kills instead of pausing."""
-        if self.handlers is None or threading.current_thread() is not threading.main_thread():
-            return
-        if replaced := self._renew():
-            log.warning(
-                "the job has handlers of its own for %s, which trainerd's take the place of again",
-                ", ".join(signal.Signals(number).name for number in replaced),
-                extra={"event": "signal"},
-            )
-
-    def forget_pause(self) -> bool:
-        """Continue although a pause was requested. Return whether one was."""
-        was_pending, self.is_pause_pending = self.is_pause_pending, False
-        if was_pending and self._thread is not None:
-            self._thread.forget_stop()
-        return was_pending
 
     def unhandle(self) -> None:
         """Put back the handlers from before."""
@@ -155,13 +139,23 @@ def is_pause_pending() -> bool:
 
 
 def renew_handlers() -> None:
-    """Restore signal handling to what it was before a job was loaded."""
-    _listeners.renew()
+    """Put back the handlers that a job has replaced: without them a signal kills instead of pausing."""
+    if _listeners.handlers is None or threading.current_thread() is not threading.main_thread():
+        return
+    if replaced := _listeners.renew():
+        log.warning(
+            "the job has handlers of its own for %s, which trainerd's take the place of again",
+            ", ".join(signal.Signals(number).name for number in replaced),
+            extra={"event": "signal"},
+        )
 
 
 def forget_pause() -> bool:
     """Continue although a pause was requested. Return whether one was."""
-    return _listeners.forget_pause()
+    was_pending, _listeners.is_pause_pending = _listeners.is_pause_pending, False
+    if was_pending and _listeners.thread is not None:
+        _listeners.thread.forget_stop()
+    return was_pending
 
 
 @contextlib.contextmanager
@@ -179,7 +173,7 @@ def daemon_listens(flag: DaemonFlag) -> Iterator[None]:
 @contextlib.contextmanager
 def lent_session_listens(flag: Flag) -> Iterator[None]:
     """Count a session that the daemon manages as open while the block runs."""
-    _listeners.renew()
+    renew_handlers()
     _listeners.sessions.append(flag)
     try:
         yield
