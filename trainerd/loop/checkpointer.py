@@ -319,8 +319,13 @@ class Checkpointer:
             self.start(session, waiting.about.reason, waiting.ids)
 
     def _require_sound(self) -> None:
-        if self._unsound is not None:
-            raise self._job_error(self._unsound)
+        if (save := self._unsound) is not None:
+            raise JobError(
+                f"{save.error} after step {save.step}, so that step was not saved. The next start resumes from "
+                f"{self.resume_point}. Where that is meant to be, set `stop_on_nan = false`.",
+                step=save.step,
+                sound=False,
+            )
 
     def watch(self) -> None:
         """Watch the save that is under way. The loop calls this about once a second.
@@ -411,20 +416,13 @@ class Checkpointer:
     def _is_hung(self, save: Save) -> bool:
         return save.still.secs(self.store.progress(), self._timer()) >= self._hang_secs
 
-    def _job_error(self, save: Save) -> JobError:
-        return JobError(
-            f"{save.error} after step {save.step}, so that step was not saved. The next start resumes from "
-            f"{self.resume_point}. Where that is meant to be, set `stop_on_nan = false`.",
-            step=save.step,
-            sound=False,
-        )
-
     # ------------------------------------------------------------------ on the writer's thread
 
     def _write(self, save: Save, snapshot: Snapshot) -> bool:
         """Write a checkpoint. Returns whether it is on disk; if it is not, the reason is reported."""
         try:
-            self._publish(save, snapshot)
+            self._recorder.sync()  # a run that is killed after the checkpoint has no gap before it
+            self.store.publish(snapshot, save.about, lambda saved: self._announce(save, saved))
         except UnsoundError as error:
             save.error = error
             self._unsound = save
@@ -455,10 +453,6 @@ class Checkpointer:
             self._flag.raise_for(Request.TICK)
         while not (self._is_closing or self.is_busy) and self.store.tidy():
             pass  # until another save waits
-
-    def _publish(self, save: Save, snapshot: Snapshot) -> None:
-        self._recorder.sync()  # a run that is killed after the checkpoint has no gap before it
-        self.store.publish(snapshot, save.about, lambda saved: self._announce(save, saved))
 
     def _announce(self, save: Save, saved: LastCheckpoint) -> None:
         if self._last is None or saved.step >= self._last.step:  # else it is a minimum, which is known late

@@ -268,8 +268,9 @@ class Run:
             self.recorder.mark("checkpoint", self._marked)
         if self.config.checkpoint.save_model_secs == "auto":
             self._set_schedules()  # what was just measured may have changed them
-        if Request.RELOAD in taken:
-            self._apply(self._reload())
+        if Request.RELOAD in taken and (config := self._reload()) is not None:
+            self.apply(config)
+            log.info("the configuration was read again", extra={"event": "reload"})
         if Request.PAUSE in taken:
             if (ids := self._accept_pause()) and self._saves:
                 self.checkpointer.start(self.session, "pause", ids, self.overdue)
@@ -348,11 +349,6 @@ class Run:
         """Take over the settings that may change while the run continues."""
         self.config = config
         self._set_schedules()
-
-    def _apply(self, config: Config | None) -> None:
-        if config is not None:
-            self.apply(config)
-            log.info("the configuration was read again", extra={"event": "reload"})
 
     # ------------------------------------------------------------------ the end
 
