@@ -151,7 +151,7 @@ class TrainerProcess:
             failed=self._fail,
             made=lambda make, config: self._around(make(config, **self._options)),
         )
-        self._save_progress: Callable[[], object] = self._host.progress
+        self._save_progress: Callable[[], object] = lambda: self._host.progress()
         if self._config.is_of_several:
             from trainerd.workers.training.member import ClusterProcess  # which may import TensorFlow
 

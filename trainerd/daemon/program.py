@@ -44,6 +44,7 @@ class DaemonHost:
       outcome: how the program's last session ended; None if there was none, or if it failed.
       error: the error that it failed with.
       had_session, was_paused: whether a session has ended, and whether one was paused.
+      progress: returns a value that changes while the save under way gets written.
     """
 
     def __init__(
@@ -65,17 +66,13 @@ class DaemonHost:
         self.had_session = self.was_paused = False
         self._settings_of_program = False  # whether it says how often it saves, and how much it keeps
         self._asked: Config | None = None  # what the program's session asks for
-        self._progress: Callable[[], object] = lambda: None
+        self.progress: Callable[[], object] = lambda: None
         self._config = config
         self._rundir = rundir
         self.reporter = reporter
         self._reload = reload
         self._ended = ended
         self._failed = failed
-
-    def progress(self) -> object:
-        """Return a value that changes while the save under way gets written."""
-        return self._progress()
 
     def owns(self, rundir: RunDirectory) -> bool:
         """Return whether it is the run directory of the daemon."""
@@ -118,14 +115,12 @@ class DaemonHost:
         summary = replace(self._config.summary, save_summaries_secs=0)
         return replace(self._config, checkpoint=checkpoint, summary=summary)
 
-    @contextlib.contextmanager
-    def guarded(self, run: Run, *, is_driven: bool) -> Iterator[None]:
+    def guarded(self, run: Run, *, is_driven: bool) -> contextlib.AbstractContextManager[None]:
         """Let the watchdog see its saves, and end the process if a pause waits forever."""
         from trainerd.run.host import guarded  # its room may import TensorFlow
 
-        self._progress = run.store.progress
-        with guarded(run, self.flag, self._ended, self._failed, in_services=is_driven):
-            yield
+        self.progress = run.store.progress
+        return guarded(run, self.flag, self._ended, self._failed, in_services=is_driven)
 
     def reload(self) -> Config | None:
         """Return the config, read again."""

@@ -66,8 +66,7 @@ class Holding:
         finally:
             held.drop()
 
-    @contextlib.contextmanager
-    def stepping(self, patience: float) -> Iterator[None]:
+    def stepping(self, patience: float) -> contextlib.AbstractContextManager[None]:
         """Hold the state while the block runs steps that may never end.
 
         Args:
@@ -76,11 +75,9 @@ class Holding:
         held = self._of_steps
         if held is None or held.held is None or self._timer() >= self._next_at:
             held = self._take_of_steps(f"the step after {self._session.step}", patience)
-        with self._guard.holding(held):
-            yield
+        return self._guard.holding(held)
 
-    @contextlib.contextmanager
-    def ending(self, patience: float) -> Iterator[None]:
+    def ending(self, patience: float) -> contextlib.AbstractContextManager[None]:
         """Hold the state while the block runs a loop that is to end, and may never do so.
 
         Args:
@@ -89,8 +86,7 @@ class Holding:
         held = self._of_steps
         if held is None or held.held is None or held.paused_at is None or held.changes != self._session.changes:
             held = self._take_of_steps(f"what follows step {self._session.step}", patience, is_paused=True)
-        with self._guard.holding(held):
-            yield
+        return self._guard.holding(held)
 
     def forget(self) -> None:
         """Drop the held state: the model is about to be restored, and it is of no use any more."""
