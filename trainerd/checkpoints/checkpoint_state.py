@@ -36,7 +36,7 @@ class StateFile:
 
 def read(rundir: RunDirectory) -> StateFile | None:
     """Read the `checkpoint` of a run. Returns None if it is missing or not understood."""
-    steps = [(key, _step(said, rundir)) for key, said in _lines(rundir.checkpoint_state) or ()]
+    steps = [(key, _step(said, rundir)) for key, said in _lines(rundir.checkpoint_state)]
     named = [step for key, step in steps if key == _NAMED]
     if not named or named[-1] is None or any(step is None for _, step in steps):
         return None
@@ -48,24 +48,24 @@ def named(path: Path) -> str | None:
 
     None if it is missing or not understood, or names one in another folder.
     """
-    found = [_name(said, path.parent) for key, said in _lines(path) or () if key == _NAMED]
+    found = [_name(said, path.parent) for key, said in _lines(path) if key == _NAMED]
     return found[-1] if found else None
 
 
 def leads_out(path: Path) -> bool:
     """Return whether a `checkpoint` names one in another folder."""
-    said = [said for key, said in _lines(path) or () if key == _NAMED]
+    said = [said for key, said in _lines(path) if key == _NAMED]
     return bool(said) and _name(said[-1], path.parent) is None
 
 
 def listed(path: Path) -> list[str]:
     """Return the names of the checkpoints in its folder that a `checkpoint` lists, the newest last."""
-    names = [_name(said, path.parent) for key, said in _lines(path) or () if key != _NAMED]
+    names = [_name(said, path.parent) for key, said in _lines(path) if key != _NAMED]
     return [name for name in names if name is not None]
 
 
-def _lines(path: Path) -> list[tuple[str, str]] | None:
-    """Return each key with its path; None if the file is missing or not understood.
+def _lines(path: Path) -> list[tuple[str, str]]:
+    """Return each key with its path; none if the file is missing or not understood.
 
     Raises:
       StorageError: it cannot be read now.
@@ -73,10 +73,10 @@ def _lines(path: Path) -> list[tuple[str, str]] | None:
     try:
         text = read_regular(path).decode()
     except UnicodeDecodeError:
-        return None
+        return []
     except OSError as error:
         if is_damage(error):
-            return None
+            return []
         raise storage_error(error, f"read {path}") from error
     found: list[tuple[str, str]] = []
     for line in text.splitlines():
@@ -85,7 +85,7 @@ def _lines(path: Path) -> list[tuple[str, str]] | None:
         if match := _LINE.match(line):
             found.append((match[1], _unescaped(match[2])))
         elif not _TIMES.match(line):  # which TensorFlow writes too; anything else is damage
-            return None
+            return []
     return found
 
 
