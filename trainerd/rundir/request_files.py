@@ -62,12 +62,9 @@ def append(path: Path, line: str) -> None:
     Raises:
       StorageError: it cannot be written.
     """
-    with storage(f"write {path}"):
-        descriptor = open_to_append_for_all(path)  # the trainer must be able to read it
-        try:
-            os.write(descriptor, line.encode())
-        finally:
-            os.close(descriptor)
+    # The trainer must be able to read it.
+    with storage(f"write {path}"), os.fdopen(open_to_append_for_all(path), "ab", buffering=0) as file:
+        file.write(line.encode())
 
 
 def is_asked(path: Path) -> bool:
