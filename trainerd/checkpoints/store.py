@@ -41,9 +41,6 @@ log = logging.getLogger(__name__)
 
 BATCH = 32  # checkpoints that are deleted in one go: a save that is asked for meanwhile waits for so many
 
-# Before each operation of a publish the store says which stage it is in, and the tests fail every one of them in turn.
-STAGES = ("room", "stage", "write", "fsync", "record", "describe", "retract", "rename", "publish", "name", "retain")
-
 
 class CheckpointStore:
     """Writes the checkpoints of one run directory. One process at a time may hold one: the daemon's lock says so.
@@ -55,7 +52,7 @@ class CheckpointStore:
       policy: which checkpoints are kept at first; see `keep`.
       timer: seconds on a clock that is never set, for durations.
       free: how many bytes may be written in a folder.
-      at: called with the stage before each operation of a publish.
+      at: called with the stage before each operation of a publish; the tests fail every one of them in turn.
 
     Attributes:
       space: what a checkpoint needs on the file system.

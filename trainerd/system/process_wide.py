@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
 WHAT = {
     "locks": "rundir/lock.py: the locks that this process holds, by their file",
@@ -27,18 +27,11 @@ WHAT = {
     "end signals": "watch/delivery/sender.py: the signals that asked a sender to end",
     "hash seeds": "proof/life.py: a seed of Python's hashes for each process that `prove` starts",
 }
-KEPT: dict[str, Any] = {}
 T = TypeVar("T")
 
 
 def process_wide(name: str, value: T) -> T:
-    """Keep a value for the whole process, and return it.
-
-    Args:
-      name: its name in `WHAT`.
-      value: what changes while the process lives.
-    """
-    KEPT[name] = value
+    """Return the value, which the whole process has under this name of `WHAT`."""
     return value
 
 
