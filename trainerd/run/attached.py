@@ -29,8 +29,7 @@ from trainerd.loop.flag import Request
 from trainerd.loop.outcome import Outcome, Paused
 from trainerd.loop.schedule import Schedule, ScheduleMark
 from trainerd.loop.signals import open_sessions
-from trainerd.run.abandoned import AbandonedRun
-from trainerd.run.boundary import Boundary
+from trainerd.run.boundary import STUCK_SECS, Boundary
 from trainerd.run.failures import has_failed, is_clean
 from trainerd.run.find_checkpoint import Found, find_checkpoint
 from trainerd.run.host import Host, host_of
@@ -49,6 +48,11 @@ tf1 = tf.compat.v1
 IDLE_SECS = 0.25
 _TORN = "%s: the error came in the middle of a step, so nothing is saved of it. The next start resumes from %s."
 _UNKNOWN = "%s: an error has ended `fit`, so nothing is saved. The next start resumes from %s."
+_ABANDONED = {"event": "abandoned"}
+_MAKES_WAY = "an earlier session of this process %s and was not closed: it is ended, as another begins in %s"
+_REMOVED = "%s was removed under a session of this process that was not closed: nothing is saved of it any more"
+_ENDED = "the program has ended without ending its session in %s"
+_STUCK = "%s: another thread is in the middle of a step, and nothing is saved of it"
 
 
 class AttachedRun(ABC):
@@ -69,13 +73,12 @@ class AttachedRun(ABC):
     Attributes:
       outcome: how the run ends, once that is decided.
       saves_at_start: whether the first checkpoint of a schedule is made before the first step.
-      is_within: whether a `with` statement will end it.
       has_outlived: whether the program has ended before its session.
       loop: see the arguments.
       rundir: the run directory; None if nothing is saved.
     """
 
-    is_within = has_outlived = False
+    has_outlived = False
     saves_at_start = True
 
     def __init__(
@@ -103,7 +106,7 @@ class AttachedRun(ABC):
         self._session_link: SessionLink | None = None
         self._found = Found()
         self._is_training = False  # whether it has a session
-        self._abandoned = AbandonedRun(self)
+        self._is_within = False  # whether a `with` statement will end it
         self._saves_end = False  # whether the step at which the outcome was decided is saved, or is being saved
         self._pid = os.getpid()
         self._recorded = 0
@@ -134,11 +137,7 @@ class AttachedRun(ABC):
 
     def be_within(self, is_within: bool) -> None:
         """Record whether a `with` statement will end the run. It is False again once that statement has done so."""
-        self.is_within = is_within
-
-    def outlive(self) -> None:
-        """Record that the program has ended before its session."""
-        self.has_outlived = True
+        self._is_within = is_within
 
     # ------------------------------------------------------------------ the beginning
 
@@ -147,7 +146,7 @@ class AttachedRun(ABC):
         """Take the run directory and the signals. `leave` gives them back, or this does if the block raises."""
         self.outcome, self._pid = None, os.getpid()
         self._saves_end = False
-        open_sessions.close_for_another(self.place, self._abandoned)
+        open_sessions.close_for_another(self._place, self)
         boundary = Boundary(self._flag, self._serve)
         self._session_link = self._make_session_link(boundary)
         self._session_link.call_at_close(self._closing)
@@ -155,7 +154,7 @@ class AttachedRun(ABC):
             stack.callback(boundary.retire)
             reporter = stack.enter_context(self._host.session(self.rundir, [self._saved], saves=self._saves))
             if self.rundir is not None:
-                stack.enter_context(open_sessions.holding(self.place, self._abandoned))
+                stack.enter_context(open_sessions.holding(self._place, self))
             if self.loop.serves_when_idle:
                 stack.enter_context(called_every(IDLE_SECS, boundary.serve_if_idle, name="idle"))
             if self.rundir is not None and self._model is not None and reporter is not None:
@@ -178,7 +177,7 @@ class AttachedRun(ABC):
             self._stack = stack.pop_all()
 
     @property
-    def place(self) -> str:
+    def _place(self) -> str:
         """The real path of the run directory; "" if there is none."""
         return os.path.realpath(self.rundir.path) if self.rundir is not None else ""
 
@@ -307,7 +306,7 @@ class AttachedRun(ABC):
         return self._found.was_finished
 
     @property
-    def is_of_parent(self) -> bool:
+    def _is_of_parent(self) -> bool:
         """True if this process is a child that was forked: the run is its parent's."""
         return self._pid != os.getpid()
 
@@ -451,7 +450,7 @@ class AttachedRun(ABC):
           StorageError: it could not be saved.
         """
         self._note_pause(error)
-        if (run := self._run) is None or not self._saves or self.is_of_parent:
+        if (run := self._run) is None or not self._saves or self._is_of_parent:
             return
         if not self._is_training:  # there was never a session, or it is closed
             return
@@ -469,7 +468,7 @@ class AttachedRun(ABC):
                 if is_torn:
                     where = run.checkpointer.resume_point
                     said = _UNKNOWN if link.failure is None else _TORN
-                    log.warning(said, self.place, where, extra={"event": "abandoned"})
+                    log.warning(said, self._place, where, extra=_ABANDONED)
             elif self.loop.saves_at_end or self.outcome is not None:
                 ending = self._ending
                 self._record(run)
@@ -505,7 +504,7 @@ class AttachedRun(ABC):
 
     def wait(self) -> None:
         """Wait until the checkpoint under way is written: its tensors are in the session."""
-        if self._run is not None and not self.is_of_parent:  # in a child nothing is under way
+        if self._run is not None and not self._is_of_parent:  # in a child nothing is under way
             with contextlib.suppress(StorageError):  # it is reported already
                 self._run.checkpointer.wait()
 
@@ -515,7 +514,7 @@ class AttachedRun(ABC):
         Args:
           error: what ended it.
         """
-        if self.is_of_parent:
+        if self._is_of_parent:
             return
         self._note_pause(error)
         with self._session_link.boundary.lock if self._session_link is not None else contextlib.nullcontext():
@@ -525,7 +524,7 @@ class AttachedRun(ABC):
             self._gone()
             if self._session_link is not None:
                 self._session_link.boundary.retire()
-        self.close()
+        self._stack.close()
 
     def _note_pause(self, error: BaseException | None) -> None:
         """Pause the loop if an evaluation beside it was asked to pause before the loop was."""
@@ -539,17 +538,64 @@ class AttachedRun(ABC):
         self.wait()
         self._is_training = False
 
-    def give_up(self) -> None:
-        """Save nothing any more: the run directory is gone."""
-        with self.session_link.boundary.lock:
-            self._gone()
+    # ------------------------------------------------------------------ the end, if the program does not end it
 
-    def close(self) -> None:
-        """Give back the run directory and the signals."""
-        self._stack.close()
+    def close_for_another(self) -> None:
+        """End this session if an error or a pause has ended its loop: another session begins in its run directory.
 
-    def flush(self) -> None:
-        """Show the curves to readers."""
+        A notebook's cell is run once more after that, and with TensorFlow another session can begin. What is sound is
+        saved. The run is not ended while a `with` statement will end it, while it is in a step or on another thread,
+        or while it may train on. If its folder was removed there is nothing to train on.
+        """
+        link = self.session_link
+        if self._is_within or link.is_within or not link.boundary.is_mine:
+            return
+        if self.rundir is not None and lock.was_removed(self.rundir) and not self.rundir.steps():
+            log.warning(_REMOVED, self._place, extra=_ABANDONED)
+            self.loop.stop(None)
+            with link.boundary.lock:
+                self._gone()
+            self._stack.close()
+            return
+        is_torn = link.failed_at == self.changes
+        if not is_torn and self.outcome is None:
+            return
+        if is_torn and is_clean(link.failure):  # an epoch's: its loop may begin another
+            return
+        log.warning(_MAKES_WAY, "has failed" if is_torn else "was asked to stop", self._place, extra=_ABANDONED)
+        self.loop.stop(None)
+        self.save_and_leave(link.failure or open_sessions.left_by_error() if is_torn else None)
+
+    def end(self, error: BaseException | None) -> None:
+        """Save what is sound of a session that its program has not ended, and leave: the program has ended.
+
+        If another thread that lives is in a step, only the checkpoint under way is waited for.
+
+        Args:
+          error: what the program has ended with.
+
+        Raises:
+          StorageError: it could not be saved.
+        """
+        if self._is_of_parent:
+            return
+        self.has_outlived = True
+        link, boundary = self.session_link, self.session_link.boundary
+        boundary.inherit()
+        if not boundary.is_mine or (self.rundir is not None and not lock.is_in_place(self.rundir)):
+            self.wait()
+            return
+        log.info(_ENDED, self._place, extra=_ABANDONED)
+        if not boundary.lock.acquire(timeout=STUCK_SECS):
+            log.warning(_STUCK, self._place, extra=_ABANDONED)
+            self.wait()
+            return
+        boundary.lock.release()
+        self.loop.stop(None)
+        if not has_failed(error, self.outcome):
+            is_torn = link.failed_at == self.changes
+            error = link.failure or open_sessions.left_by_error() if is_torn else self.requested_error()
+        self.save_and_leave(error)
         self._events.flush()
 
     def _gone(self) -> None:
