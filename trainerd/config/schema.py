@@ -139,8 +139,7 @@ class ClusterConfig:
         (),
         "",
         'The `"host:port"` of each worker, by rank. `"slurm"`: the tasks of the Slurm step. `"tf_config"`: the '
-        "workers in "
-        "`TF_CONFIG`. Empty: this process trains alone.",
+        "workers in `TF_CONFIG`. Empty: this process trains alone.",
     )
     port: Annotated[int, Meta(ge=1024, le=65000)] = key(
         29500, "", 'With `"slurm"`, the chief\'s port. Worker r has the port r + 1 above it.'

@@ -101,8 +101,7 @@ def _require_same_workers(found: Manifest, now: Fingerprint) -> None:
             f"step {found.step} was saved by {had} workers, each of which had an input of its own, and now there "
             f"{'is 1' if has == '1' else f'are {has}'}. Start as many; or build the input with "
             "trainerd.data.worker_batches and nothing after it that fetches ahead: that position serves any number of "
-            "workers; or set "
-            'input_position = "restart".'
+            'workers; or set input_position = "restart".'
         )
     if had != has:
         log.info(

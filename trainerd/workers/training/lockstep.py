@@ -80,8 +80,7 @@ class ChiefSession:
                 if ours != theirs:
                     raise ConfigError(
                         f"the workers have built different jobs. {name}: {ours} on the chief, {theirs} on worker "
-                        f"{rank}. "
-                        "Each must build the same model, and an input with as many batches."
+                        f"{rank}. Each must build the same model, and an input with as many batches."
                     )
 
     def bind(self, flag: Flag) -> None:
@@ -123,10 +122,9 @@ class ChiefSession:
             if apart:
                 raise JobError(
                     f"the workers have drifted apart by step {self._session.step}: {', '.join(apart[:_SHOWN])} on "
-                    f"worker "
-                    f"{rank} {'is' if len(apart) == 1 else 'are'} not what the chief has. A step must bring what it "
-                    "learns together: use an optimizer of Keras, whose apply_gradients does; or make the variable with "
-                    "aggregation=tf.VariableAggregation.MEAN",
+                    f"worker {rank} {'is' if len(apart) == 1 else 'are'} not what the chief has. A step must bring "
+                    "what it learns together: use an optimizer of Keras, whose apply_gradients does; or make the "
+                    "variable with aggregation=tf.VariableAggregation.MEAN",
                     step=self._session.step,
                     sound=False,
                 )

@@ -111,8 +111,7 @@ class ReplicatedSession(FunctionSession):
             return
         raise EntryError(
             "the job's dataset ends, or its size is not known: where it ended on one worker, the others would wait. "
-            "End "
-            "it with .repeat(); `max_steps` says where training ends."
+            "End it with .repeat(); `max_steps` says where training ends."
         )
 
     def _make_loop(self, stops_at: Sequence[str]) -> ReplicatedLoop:
