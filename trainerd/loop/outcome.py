@@ -101,9 +101,3 @@ def abandoned(what: str, step: int, patience: float) -> Outcome:
 def going_back(target: str) -> Outcome:
     """Return the outcome of a run whose next start goes back to an earlier checkpoint."""
     return Outcome(Phase.PAUSED, f"{PAUSED.why}; the next start goes back to {target}")
-
-
-def merge(before: Outcome | None, now: Outcome | None) -> Outcome | None:
-    """Return the outcome that stands if a program's loop continues after it was asked to end: the first, or a later
-    pause."""
-    return now if before is None or (now is not None and now.phase is Phase.PAUSED) else before

@@ -402,8 +402,11 @@ class AttachedRun(ABC):
             self._flag.raise_for(Request.SAVE)
 
     def _end_with(self, found: Outcome | None) -> None:
-        """End the program's loop if this is how the run ends."""
-        if found is not None and outcome.merge(self.outcome, found) is found:
+        """End the program's loop if this is how the run ends.
+
+        If the loop continues after it was asked to end, the first outcome stands, or a later pause.
+        """
+        if found is not None and (self.outcome is None or found.phase is Phase.PAUSED):
             self.outcome, self._saves_end = found, False
             self.loop.stop(None)
 
