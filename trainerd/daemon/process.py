@@ -355,9 +355,8 @@ class TrainerProcess:
 
     def _look_at_disk(self) -> None:
         self._claim.flush()
-        if self._flag.has_program and request_files.is_pause_asked(
-            self._rundir
-        ):  # it may have no session now that looks
+        # A program may have no session now that looks.
+        if self._flag.has_program and request_files.is_pause_asked(self._rundir):
             self._flag.raise_for(Request.PAUSE, BY_FILE)
 
     def _beat(self) -> None:

@@ -21,10 +21,8 @@ LOOKS = {
     MomentKind.MINIMUM: ("v", "v", "#118833"),
     MomentKind.BEST: ("*", "*", "#dd8800"),
 }
-_BELOW = (
-    MomentKind.EVALUATION,
-    MomentKind.CHECKPOINT,
-)  # in rows below the curve, since so many may be there that they cover it
+# In rows below the curve, since so many may be there that they cover it.
+_BELOW = (MomentKind.EVALUATION, MomentKind.CHECKPOINT)
 _ROW = 0.06  # the height of a row, as a share of the curve's
 _TICKS = 5  # of the steps, in the terminal
 SUFFIXES = (".png", ".svg")

@@ -38,11 +38,8 @@ class CheckpointMark(StrEnum):
     DAMAGED = "damaged"
 
 
-_OF_LINES = {
-    CheckpointMark.MINIMUM,
-    CheckpointMark.PINNED,
-    CheckpointMark.DAMAGED,
-}  # what a checkpoint of an earlier line still is
+# What a checkpoint of an earlier line still is.
+_OF_LINES = {CheckpointMark.MINIMUM, CheckpointMark.PINNED, CheckpointMark.DAMAGED}
 
 
 @dataclass(frozen=True)

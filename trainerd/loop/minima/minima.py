@@ -90,13 +90,7 @@ class Minima:
             self.valleys = self.valleys.seen(losses, self._config.minima_smoothing_steps)
             self._is_new = True
 
-    def consider(
-        self,
-        model: Savable,
-        about: About,
-        *,
-        is_saved: bool = False,
-    ) -> None:
+    def consider(self, model: Savable, about: About, *, is_saved: bool = False) -> None:
         """Look at the loss at this boundary. Take the state if it is the lowest; a minimum then waits to be saved.
 
         Args:
