@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 MADE_BATCH = 2
 MADE_SIZE = 32  # of a dimension that the signature leaves open, such as a picture's width
@@ -42,8 +43,6 @@ class Loaded:
 
 def load_savedmodel(path: str) -> Loaded:
     """Load a SavedModel."""
-    import tensorflow as tf
-
     loaded = tf.saved_model.load(path)
     signatures = loaded.signatures.values()
     variables = [*getattr(loaded, "variables", ()), *(each for one in signatures for each in one.variables)]
@@ -64,8 +63,6 @@ def load_savedmodel(path: str) -> Loaded:
 
 def _values_of_file(path: str) -> list[Any]:
     """Read the values that a SavedModel holds for objects that it does not list."""
-    import tensorflow as tf
-
     prefix = Path(path, "variables", "variables")
     if not prefix.with_name("variables.index").exists():
         return []
@@ -76,7 +73,6 @@ def _values_of_file(path: str) -> list[Any]:
 def load_keras(path: str) -> Loaded:
     """Load a .keras file."""
     import keras
-    import tensorflow as tf
 
     model = keras.models.load_model(path)
     inputs = getattr(model, "inputs", None)
@@ -104,8 +100,6 @@ def fitted(given: Any, signature: Any) -> Any:
     Raises:
       LookupError, TypeError, ValueError: it does not fit.
     """
-    import tensorflow as tf
-
     if isinstance(signature, Mapping):
         return {name: fitted(given[name], part) for name, part in signature.items()}
     if isinstance(signature, list | tuple):
@@ -142,8 +136,6 @@ def made(signature: Any) -> Any:
     Raises:
       LookupError, TypeError, ValueError: it does not say enough for that.
     """
-    import tensorflow as tf
-
     if isinstance(signature, Mapping):
         return {name: made(part) for name, part in signature.items()}
     if isinstance(signature, list | tuple):
@@ -165,8 +157,6 @@ def call_with_examples(loaded: Loaded, task: Mapping[str, Any]) -> dict[str, Any
     Raises:
       CallError: it fails with an example of the job that fits it.
     """
-    import tensorflow as tf
-
     if loaded.call is None:
         return {"calls": 0}
     examples = []
@@ -195,15 +185,11 @@ class CallError(Exception):
 
 
 def _call(call: Call, inputs: Any, folder: str, number: int) -> None:
-    import tensorflow as tf
-
     outputs = tuple(tf.nest.flatten(call(inputs), expand_composites=True))
     tf.data.Dataset.from_tensors((saved_form(inputs), outputs)).save(str(Path(folder, str(number))))
 
 
 def _as_text(signature: Any) -> str:
-    import tensorflow as tf
-
     return ", ".join(
         f"{each.dtype.name}{[size if size else None for size in each.shape.as_list()]}".replace("None", "?")
         for each in tf.nest.flatten(signature)
@@ -225,8 +211,6 @@ def digest(value: Any) -> str:
 
 def run(task: Mapping[str, Any]) -> dict[str, Any]:
     """Do what the task says."""
-    import tensorflow as tf
-
     try:
         loaded = LOADERS[task["format"]](task["path"])
     except Exception as error:
