@@ -22,7 +22,7 @@ from trainerd.watch.followed import RunMemory
 from trainerd.watch.resources import SAMPLE_SECS, Disks, Memory
 from trainerd.watch.run_reader import Runs, RunView
 from trainerd.watch.settings import WatchConfig
-from trainerd.watch.summary import DAY, Day, due_since, summary
+from trainerd.watch.summary import due_since, summary
 
 log = logging.getLogger(__name__)
 
@@ -147,13 +147,5 @@ class Watcher:
         if due == self._summed_up or due.timestamp() < self._notes.begun_at:
             return
         if not self._notes.is_known(f"summary {due:%Y-%m-%d}"):
-            self._announce([summary([day for seen in runs if (day := _day(seen, now))], due, now)])
+            self._announce([summary(runs, due, now)])
         self._summed_up = due
-
-
-def _day(seen: RunView, now: float) -> Day | None:
-    """Return a run's last day; None if it did not run then."""
-    if seen.state is None or not (seen.is_running or now - seen.state.at < DAY):
-        return None
-    events = [event for event in seen.events if now - event.at < DAY]
-    return Day(seen.name, str(seen.rundir.path), seen.state, seen.is_running, events)

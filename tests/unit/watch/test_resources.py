@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Event, EventKind
 from trainerd.rundir.state import LastCheckpoint, Phase, State
 from trainerd.watch.delivery.notice import Notice
 from trainerd.watch.resources import SAMPLE_SECS, Disks, Memory
-from trainerd.watch.summary import MOST_RUNS, Day, due_since, summary
+from trainerd.watch.run_reader import RunView
+from trainerd.watch.summary import MOST_RUNS, due_since, summary
 from trainerd.watch.trend import Trend
 
 GIB = float(1 << 30)
@@ -109,8 +111,11 @@ def test_the_summary_reports_each_run() -> None:
     saved = LastCheckpoint(90, "", "schedule", 1.0, 1, 100.0)
     state = State(Phase.TRAINING, step=100, metrics={"loss": 0.5}, last_checkpoint=saved)
     events = [Event(1, EventKind.SAVE_FAILED)] * 2
-    days = [Day(f"run\x1b{number}", f"/r/{number}", state, True, events) for number in range(40)]
-    found = summary(days, datetime(2026, 3, 2, 8, 0), now=160.0)
+    runs = [
+        RunView(f"run\x1b{number}", RunDirectory(Path(f"/r/{number}")), state, is_running=True, events=events)
+        for number in range(40)
+    ]
+    found = summary(runs, datetime(2026, 3, 2, 8, 0), now=160.0)
     assert "40 of 40 runs are training" in found.title and found.key == "summary 2026-03-02"
     assert "step 100, loss 0.5" in found.body and "60 s ago" in found.body and "save failed 2×" in found.body
     assert f"and {40 - MOST_RUNS} more" in found.body and "\x1b" not in found.body and len(found.pictures) == 3
