@@ -32,7 +32,7 @@ from trainerd.errors import DataError, EntryError, JobError
 from trainerd.events.writer import EventWriter
 from trainerd.job.definition import Job
 from trainerd.job.user_code import FAILURES, called_at_boundary, half_written_cache, job_traceback, user_code
-from trainerd.loop.contract import Epochs, Exportable, Steps
+from trainerd.loop.contract import Epochs, Exportable, Session, Steps
 from trainerd.loop.flag import Flag
 from trainerd.sessions.input import pipeline
 from trainerd.sessions.input.iterators import begin_again, indices_in, retire
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 RESERVED = ("global_step", "iterator", "hidden")
 
 
-class FunctionSession:
+class FunctionSession(Session):
     """A `trainerd.Job`, ready to be trained.
 
     One class, since the loop's contract asks for most of its methods.
@@ -66,7 +66,6 @@ class FunctionSession:
       EntryError: the job cannot be trained: its step does not trace, its dataset cannot be saved.
     """
 
-    has_all_variables = True
     epochs: Epochs | None = None
     _reads_anew = True  # whether a restore while it trains reads with another iterator
 
@@ -111,11 +110,6 @@ class FunctionSession:
     def step(self) -> int:
         """The global step."""
         return int(self._global_step.numpy())
-
-    @property
-    def changes(self) -> int:
-        """The step: nothing else changes the state."""
-        return self.step
 
     @property
     def has_evaluation(self) -> bool:
@@ -285,11 +279,6 @@ class FunctionSession:
     def _passed_over(self, count: int) -> None:
         """Record that so many batches were read without a step."""
 
-    @property
-    def can_score(self) -> bool:
-        """True if the job has an `evaluate`."""
-        return self.has_evaluation
-
     def changes_since(self, prefix: Path) -> list[str]:
         """Describe the variables that would get the values of others, and those that were frozen or are now."""
         return variable_names.changes(stored_names(prefix), self._given_names)
@@ -302,10 +291,6 @@ class FunctionSession:
                 "values of the one that was there before. Put the layers back into the order that they had."
             )
         FunctionSession.restore(self, prefix)
-
-    def score(self) -> dict[str, float]:
-        """Call the job's `evaluate`."""
-        return self.evaluate()
 
     def exportable(self) -> Exportable:
         """Return the job's `export` and `predict`, and its Keras model."""
@@ -330,9 +315,6 @@ class FunctionSession:
     def graph(self) -> Any:
         """Return the graph of one step."""
         return self._step.graph
-
-    def end(self, *, finished: bool) -> None:
-        """Do nothing: a job has no function for its end."""
 
     def events(self, logdir: Path) -> EventWriter:
         """Return the writer of its curves, the pictures of its weights, and its own summaries."""
