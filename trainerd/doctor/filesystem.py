@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainerd import text
-from trainerd.doctor import mounts
 from trainerd.doctor.facts import Facts
 from trainerd.doctor.finding import Finding, problem, warning, well
-from trainerd.doctor.mounts import Mount
+from trainerd.doctor.mounts import Mount, holding
 
 _FAT_BYTES = (4 << 30) - 1  # the longest file
 _MEMORY = ("tmpfs", "ramfs")
@@ -20,7 +19,7 @@ _MOVE = "set `logdir` to a folder on a local disk"
 
 def check(facts: Facts) -> Iterator[Finding]:
     """Look up which file system holds the run directory, and judge it."""
-    mount = mounts.holding(mounts.PATH.read_text(errors="surrogateescape"), facts.folder.resolve())
+    mount = holding(facts.folder.resolve())
     if mount is None:
         yield warning("the kernel does not say which one holds the run directory", "look with `findmnt`.")
         return

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainerd.doctor import mounts
 from trainerd.doctor.facts import Facts
 from trainerd.doctor.finding import Finding, problem, warning, well
-from trainerd.doctor.mounts import Mount
+from trainerd.doctor.mounts import Mount, holding
 
 _TIMES = 5
 _BLOCK = b"\0" * 4096
@@ -35,9 +34,11 @@ class Device:
 
 def check(facts: Facts) -> Iterator[Finding]:
     """Check the mount, at the disk below it, and at how long an fsync takes."""
-    mount = mounts.holding(mounts.PATH.read_text(errors="surrogateescape"), facts.folder.resolve())
+    mount = holding(facts.folder.resolve())
     if mount is not None:
-        yield from judge(mount, read_device(mount.number), time_fsync(facts.folder))
+        number = facts.folder.stat().st_dev
+        device = read_device(f"{os.major(number)}:{os.minor(number)}")
+        yield from judge(mount, device, time_fsync(facts.folder))
 
 
 def judge(mount: Mount, device: Device, seconds: float | None) -> Iterator[Finding]:
