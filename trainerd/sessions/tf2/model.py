@@ -12,6 +12,7 @@ import tensorflow as tf
 from trainerd.checkpoints.contents import variable_names
 from trainerd.checkpoints.contents.keras_variables import optimizer_kinds, parts_of
 from trainerd.checkpoints.contents.object_graph import own_objects, tracked_objects
+from trainerd.checkpoints.contents.op_kinds import calls_python
 from trainerd.checkpoints.contents.unsaved_state import require_saved
 from trainerd.checkpoints.contents.variable_names import Names, names_of, stored_names
 from trainerd.checkpoints.format.snapshotter import Snapshotter, TensorSnapshot
@@ -85,11 +86,7 @@ class CheckpointModel(Model):
 
     @property
     def has_all_variables(self) -> bool:
-        """True if all that was restored has its variables; see `all_matched`."""
-        return self.all_matched()
-
-    def all_matched(self) -> bool:
-        """Return whether all that was restored has its variables; see `DeferredRestore.all_matched`."""
+        """True if all that was restored has its variables; see `DeferredRestore.all_matched`."""
         return self._restored.all_matched(self.runs)
 
     def require_whole(self) -> None:
@@ -100,13 +97,20 @@ class CheckpointModel(Model):
         """Count so many runs of functions that may have changed something."""
         self.runs += runs
 
-    def traced(self, *, calls_python: bool) -> None:
-        """Record that a function was traced, and whether a run of it may call Python."""
-        self.calls_python = self.calls_python or calls_python
+    def traced(self, graph: Any) -> None:
+        """Give the variables that a function has made while it was traced their values; warn of what is not saved.
 
-    def variables_made(self) -> None:
-        """Give values to variables that were made since the last call; see `DeferredRestore.variables_made`."""
+        Args:
+          graph: the function's.
+
+        Raises:
+          DataError: the checkpoint does not fit them; see `DeferredRestore`.
+        """
+        self.calls_python = self.calls_python or calls_python(graph)
         self._restored.variables_made(self.runs)
+        self._restored.all_matched(self.runs)  # raises if they come too late
+        held = [*tracked_objects(self._checkpoint), *self._tracked.variables()]
+        require_saved(graph, held, refuse=False, where="the checkpoint")
 
     def forget_metrics(self) -> None:
         """Forget metrics that are not made yet: an epoch restarts, and they do, too."""
@@ -151,19 +155,6 @@ class CheckpointModel(Model):
         """Record that the program runs from this step on."""
         self.runs = step
         self._restored.count_from(step)
-
-    def warn_of_forgotten(self, graph: Any) -> None:
-        """Warn of what a step changes and is not saved.
-
-        Args:
-          graph: that of the step.
-        """
-        held = [*tracked_objects(self._checkpoint), *self.variables()]
-        require_saved(graph, held, refuse=False, where="the checkpoint")
-
-    def variables(self) -> list[Any]:
-        """Return all variables that are saved, as far as they are made."""
-        return self._tracked.variables()
 
     def changes_since(self, prefix: Path) -> list[str]:
         """Describe the variables that are at other places, of those that are made by now."""

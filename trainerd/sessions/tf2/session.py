@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from trainerd.checkpoints.contents.op_kinds import calls_python
 from trainerd.loop.contract import Steps
 from trainerd.run.session_link import SessionLink
 from trainerd.sessions.tf1.callables import LIMIT
@@ -193,10 +192,7 @@ class StepSession:
 
     def _traced(self, function: _Function, traced: Any) -> None:
         if not function.is_traced:
-            self._model.traced(calls_python=calls_python(traced.graph))
-            self._model.variables_made()
-            self._model.all_matched()
-            self._model.warn_of_forgotten(traced.graph)
+            self._model.traced(traced.graph)
             function.is_traced = True
 
 
