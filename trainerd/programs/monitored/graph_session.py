@@ -106,7 +106,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         """Return the attached run of the session. It saves nothing without a folder."""
         settings = self._settings
         loop = ProgramLoop(
-            stop=self._stop,
+            stop=lambda error: self._coord.request_stop(error),
             raise_requested=lambda: self._coord.raise_requested_exception(),
             saving=settings.on_saving if settings is not None else lambda step: None,
             before_save=lambda step: self._listeners.before_save(self._session, step),
@@ -182,9 +182,6 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
             self._settings.start(self._attached, self._graph)
             self._call_listeners()
             self._listeners.resumed(self._session, self._attached)
-
-    def _stop(self, error: BaseException | None) -> None:
-        self._coord.request_stop(error)
 
     # ------------------------------------------------------------------ what a program calls
 

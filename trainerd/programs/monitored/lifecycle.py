@@ -32,9 +32,6 @@ class SavingListeners:
         self._listeners = listeners
         self._begun: int | None = None  # the step of a checkpoint that they were not called for yet
 
-    def __bool__(self) -> bool:
-        return bool(self._listeners)
-
     def begin(self) -> None:
         """Call `begin` of each: the session is about to be made."""
         for listener in self._listeners:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -40,8 +40,8 @@ class SaveSettings:
     count_steps: int
     shows: bool
     writes_graph: bool
-    loss: Any = None
-    listeners: SavingListeners = field(default_factory=lambda: SavingListeners(()))
+    loss: Any
+    listeners: SavingListeners
 
     @cached_property
     def writer(self) -> Any:

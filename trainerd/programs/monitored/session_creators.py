@@ -21,8 +21,12 @@ _POLL_SECS = 0.5
 class _Creator(tf.compat.v1.train.SessionCreator):  # type: ignore[misc]
     """The base of the creators, with TensorFlow's private names: programs that derive from them use those."""
 
-    _scaffold: Any
     _session_manager: Any = None
+
+    def __init__(self, scaffold: Any, master: str, config: Any) -> None:
+        self._scaffold = scaffold or tf1.train.Scaffold()
+        self._master = master
+        self._config = config
 
     def _get_session_manager(self) -> Any:
         """Return the SessionManager, which is made once, when the scaffold is finalized."""
@@ -59,12 +63,10 @@ class ChiefSessionCreator(_Creator):
         checkpoint_dir: str | None = None,
         checkpoint_filename_with_path: str | None = None,
     ) -> None:
-        self._scaffold = scaffold or tf1.train.Scaffold()
+        super().__init__(scaffold, master, config)
         self._is_finalized = False
         self._checkpoint_dir = checkpoint_dir
         self._checkpoint_filename_with_path = checkpoint_filename_with_path
-        self._master = master
-        self._config = config
 
     def create_session(self) -> Any:
         """Make the session.
@@ -117,9 +119,7 @@ class WorkerSessionCreator(_Creator):
     def __init__(
         self, scaffold: Any = None, master: str = "", config: Any = None, max_wait_secs: float = 30 * 60
     ) -> None:
-        self._scaffold = scaffold or tf1.train.Scaffold()
-        self._master = master
-        self._config = config
+        super().__init__(scaffold, master, config)
         self._max_wait_secs = max_wait_secs
 
     def create_session(self) -> Any:
