@@ -163,7 +163,7 @@ class BaseEstimator(ABC):
             last = training.step + steps if steps is not None else max_steps or math.inf
             continues = training.run(last)
             if continues and self._keeps_training:
-                training.save()
+                training.session.save_now("schedule")
             else:
                 self._end_training()
         return self

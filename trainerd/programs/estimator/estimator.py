@@ -52,7 +52,7 @@ class Estimator(BaseEstimator):
         super().__init__(model_dir, config)
         require_model_fn(model_fn, params)
         self._params = copy.deepcopy(params) if params is not None else {}
-        self._blueprint = Blueprint(model_fn, self._params, self._config, self.model_dir, as_settings(warm_start_from))
+        self._blueprint = Blueprint(model_fn, self._params, self._config, as_settings(warm_start_from))
         self._graphs = EvaluationGraphs()
 
     @property

@@ -124,10 +124,6 @@ class Training(ABC):
             tf1.logging.warning(_NO_STEPS)
         return is_open
 
-    def save(self) -> None:
-        """Make a checkpoint of this step, and wait until it is on disk."""
-        self.session.save_now("schedule")
-
     def serve(self) -> bool:
         """Check the flag, between two steps. Returns whether a pause was requested."""
         if not self.is_open:

@@ -63,7 +63,7 @@ class EvaluationGraph:
         self._kept: KeptSession | None = None
         is_plain = self._spec.scaffold.local_init_op is None  # its own may do anything
         if is_plain and _can_be_kept(self._graph, [self._update, *tf.nest.flatten(self._values)]):
-            self._kept = KeptSession(self._scaffold, self._master, self._config.session_config)
+            self._kept = KeptSession(ChiefSessionCreator(self._scaffold, self._master, self._config.session_config))
         self.has_hooks = bool(self._spec.evaluation_hooks)
 
     def evaluate(
@@ -212,15 +212,11 @@ class KeptSession:
     A new session costs more than a small evaluation: TensorFlow optimizes the graph anew for each of its first runs.
 
     Args:
-      scaffold: of the model.
-      master: the address of the server; "" for this process.
-      config: a ConfigProto.
+      creator: makes the session.
     """
 
-    def __init__(self, scaffold: Any, master: str, config: Any) -> None:
-        self._scaffold = scaffold
-        self._master = master
-        self._config = config
+    def __init__(self, creator: ChiefSessionCreator) -> None:
+        self._creator = creator
         self._session: Any = None
         self._anew: list[Any] = []
         self._resting: threading.Thread | None = None
@@ -229,11 +225,10 @@ class KeptSession:
         """Return the session, with a checkpoint restored, and everything else as at the beginning."""
         if self._session is None:
             self._anew = [*_iterator_initializers(tf1.get_default_graph()), tf1.local_variables_initializer()]
-            creator = ChiefSessionCreator(self._scaffold, self._master, self._config)
-            self._session = creator.create_session_from(checkpoint_path)
+            self._session = self._creator.create_session_from(checkpoint_path)
         else:
             self._rested()
-            self._scaffold.saver.restore(self._session, checkpoint_path)
+            self._creator.finalized_scaffold().saver.restore(self._session, checkpoint_path)
             self._session.run(self._anew)
         return self._session
 

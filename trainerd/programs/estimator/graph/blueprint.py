@@ -25,14 +25,12 @@ class Blueprint:
       model_fn: the user's function.
       params: its hyperparameters.
       config: the settings of the run.
-      model_dir: the run directory.
       warm_start: what a new model begins with; None for nothing.
     """
 
     model_fn: Callable[..., Any]
     params: Any
     config: RunConfig
-    model_dir: str
     warm_start: WarmStartSettings | None
 
     def begin_graph(self) -> Any:

@@ -42,7 +42,7 @@ class GraphTraining(Training):
         with self._graph.as_default(), tf1.device(device_of(self._config)):
             self._global_step = blueprint.begin_graph()
             spec = blueprint.build(self._input_fn, ModeKeys.TRAIN)
-            blueprint.start_warm(tf.train.latest_checkpoint(blueprint.model_dir) is not None)
+            blueprint.start_warm(tf.train.latest_checkpoint(self._config.model_dir) is not None)
             add_loss_summary(spec.loss)
             add_saver(spec, self._config)
             self._fetches = [spec.train_op, spec.loss]
@@ -57,7 +57,7 @@ class GraphTraining(Training):
         return MonitoredTrainingSession(
             master=config.master,
             is_chief=config.is_chief,
-            checkpoint_dir=self._blueprint.model_dir,
+            checkpoint_dir=config.model_dir,
             scaffold=with_default_initializers(spec.scaffold),
             hooks=[*extras.hooks, *spec.training_hooks],
             chief_only_hooks=spec.training_chief_hooks,
