@@ -49,15 +49,8 @@ class NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):  # type
         self._elapsed = Elapsed()
 
     def after_save(self, session: Any, global_step_value: int) -> None:
-        """Evaluate the checkpoint, which is on disk now, if it is due."""
-        self._look(int(global_step_value))
-
-    def resumed(self, session: Any, global_step_value: int) -> None:
-        """Evaluate the checkpoint that the training resumes from, if it is due or a kill has prevented that."""
-        self._look(int(global_step_value))
-
-    def _look(self, step: int) -> None:
-        records = self._once.records
+        """Evaluate the checkpoint, which is on disk, if it is due or a kill has prevented that."""
+        step, records = int(global_step_value), self._once.records
         records.go_back_to(step)
         wanted = _ON_SCHEDULE | ({"start"} if self._throttle.with_first else set())
         prefix = records.prefix(step)
@@ -65,6 +58,8 @@ class NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):  # type
         if reason in wanted and (reason == FINISH or self._is_due(step) or self._once.is_unfinished(prefix)):
             self._once(prefix)
             self._elapsed.secs_since(records.summary.last_at)  # the clock may be set before the next look
+
+    resumed = after_save  # the checkpoint that the training resumes from
 
     def _is_due(self, step: int) -> bool:
         summary, throttle = self._once.records.summary, self._throttle
