@@ -37,10 +37,6 @@ class GraphSessionLink(SessionLink):
     runs_limit: float = field(default=math.inf)
     _known: Remembered[Effects] = field(default_factory=Remembered)
 
-    def manage(self, session: Any) -> None:
-        """Prepare the fetches of this session."""
-        self.callables = Callables(session, self.wrapped(session))
-
     def save_no_more(self) -> None:
         """Leave all saves to TensorFlow from now on, since the run is over: a program's Saver writes them."""
         self.save = None
@@ -59,8 +55,8 @@ class GraphSessionLink(SessionLink):
         super().close(error)
         self.callables = None
 
-    def wrapped(self, session: Any) -> Callable[[Any, Callable[[], Any]], Callable[[], Any]]:
-        """Return a wrapper for `Callables`: it counts runs that change something, and notes initialized inputs."""
+    def manage(self, session: Any) -> None:
+        """Prepare the fetches of this session, to count runs that change something, and to note initialized inputs."""
 
         def wrap(fetches: Any, call: Callable[[], Any]) -> Callable[[], Any]:
             if (model := self.model) is None:
@@ -76,7 +72,7 @@ class GraphSessionLink(SessionLink):
 
             return call_and_count
 
-        return wrap
+        self.callables = Callables(session, wrap)
 
     def ran(self, session: Any, fetches: Any, feeds: Any = None, *, is_step: bool = True) -> None:
         """Record that these fetches were run without `Callables`; as a step, or during or beside one."""
