@@ -9,6 +9,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trainerd.errors import ConfigError
 
@@ -77,38 +78,22 @@ def bound(address: ListenAddress) -> socket.socket:
     Raises:
       ConfigError: it is in use, or cannot be had.
     """
-    return _bound_path(address.path) if address.path is not None else _bound_port(address)
-
-
-def _bound_port(address: ListenAddress) -> socket.socket:
-    with _as_config_error(address):
-        family, kind, protocol, _, where = socket.getaddrinfo(
-            "127.0.0.1" if address.host.lower() == "localhost" else address.host,
-            address.port,
-            type=socket.SOCK_STREAM,
-            flags=socket.AI_PASSIVE,
-        )[0]
-        found = socket.socket(family, kind, protocol)
-        try:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            found.bind(where)
-        except BaseException:
-            found.close()
-            raise
-        return found
-
-
-def _bound_path(path: Path) -> socket.socket:
-    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        with _as_config_error(ListenAddress(path=path)):
-            _remove_stale(path)
-            found.bind(str(path))
-            path.chmod(_MODE)  # nobody can connect before it listens
-    except BaseException:
-        found.close()
-        raise
-    return found
+    where: Any  # in the form that the family has
+    with _as_config_error(address), contextlib.ExitStack() as stack:
+        if address.path is None:
+            host = "127.0.0.1" if address.host.lower() == "localhost" else address.host
+            found = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            family, kind, protocol, _, where = found[0]
+            made = stack.enter_context(socket.socket(family, kind, protocol))
+        else:
+            _remove_stale(address.path)
+            where, made = str(address.path), stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(where)
+        if address.path is not None:
+            address.path.chmod(_MODE)  # nobody can connect before it listens
+        stack.pop_all()
+    return made
 
 
 def _remove_stale(path: Path) -> None:
