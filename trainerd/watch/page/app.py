@@ -15,7 +15,6 @@ from werkzeug.utils import redirect
 from werkzeug.wrappers import Request, Response
 
 from trainerd.errors import NotRunningError, TrainerdError, UsageError
-from trainerd.rundir.paths import RunDirectory
 from trainerd.watch.ask import ask
 from trainerd.watch.metrics import registry
 from trainerd.watch.page.as_json import detail_as_json, harmless, path_of, runs_as_json
@@ -103,8 +102,8 @@ class App:
             return _json({"error": "an error of trainerd's own: the watcher's log has it."}, 500)
 
     def _page(self, request: Request) -> Response:
-        made = document("page.html", "page.js")
-        return Response(made.html, mimetype="text/html", headers={"Content-Security-Policy": made.policy})
+        html, policy = document("page.html", "page.js")
+        return Response(html, mimetype="text/html", headers={"Content-Security-Policy": policy})
 
     def _list(self, request: Request) -> Response:
         wanted = request.args.get("match", "").lower()
@@ -121,7 +120,7 @@ class App:
     def _ask(self, request: Request, name: str, what: str) -> Response:
         self._guard.require_asked(request)
         run = self._find(name)
-        asked = ask(RunDirectory(run.rundir.path), what)
+        asked = ask(run.rundir, what)
         log.info("asked process %d, which trains %s, to %s", asked.pid, run.rundir.path, what)
         return _json({"said": f"asked process {asked.pid} to {what}", "id": asked.id})
 
@@ -164,6 +163,6 @@ def _refused(error: HTTPException) -> Response:
 
 def _login(status: int) -> Response:
     """Return the form for the token."""
-    made = document("login.html")
-    headers = {"Content-Security-Policy": made.policy, "WWW-Authenticate": "Bearer"}
-    return Response(made.html, status, mimetype="text/html", headers=headers)
+    html, policy = document("login.html")
+    headers = {"Content-Security-Policy": policy, "WWW-Authenticate": "Bearer"}
+    return Response(html, status, mimetype="text/html", headers=headers)

@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 _HERE = files("trainerd.watch.page")
 
 
-@dataclass(frozen=True)
-class Document:
-    """One document.
-
-    Attributes:
-      html: its bytes.
-      policy: its Content-Security-Policy.
-    """
-
-    html: bytes
-    policy: str
-
-
 @cache
-def document(name: str, script: str | None = None) -> Document:
+def document(name: str, script: str | None = None) -> tuple[bytes, str]:
     """Put a document together.
 
     Args:
       name: its file.
       script: the file of its script; None for none.
+
+    Returns:
+      Its bytes, and its Content-Security-Policy.
     """
     html, style = _text(name), _text("page.css")
     code = _text(script) if script is not None else ""
@@ -41,7 +30,7 @@ def document(name: str, script: str | None = None) -> Document:
         f"default-src 'none'; style-src '{_hash(style)}'; script-src {scripts}; connect-src 'self'; img-src data:; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     )
-    return Document(html.encode(), policy)
+    return html.encode(), policy
 
 
 def _text(name: str) -> str:
