@@ -39,11 +39,7 @@ class LoggingTensorHook(Timed):
             raise ValueError("either at_end and/or exactly one of every_n_iter and every_n_secs must be provided.")
         if every_n_iter is not None and every_n_iter <= 0:
             raise ValueError(f"invalid every_n_iter={every_n_iter}.")
-        if isinstance(tensors, Mapping):
-            self._tags, self._tensors = sorted(tensors), dict(tensors)
-        else:
-            self._tensors = _tagged(tensors)
-            self._tags = list(self._tensors)
+        self._tensors = dict(sorted(tensors.items())) if isinstance(tensors, Mapping) else _tagged(tensors)
         self._timer = None if only_at_end else Timer(every_n_secs, every_n_iter)
         self._at_end = at_end
         self._formatter = formatter
@@ -70,7 +66,7 @@ class LoggingTensorHook(Timed):
             tf1.logging.info(self._formatter(values))
             return
         with np.printoptions(suppress=True):
-            text = ", ".join(f"{tag} = {values[tag]}" for tag in self._tags)
+            text = ", ".join(f"{tag} = {values[tag]}" for tag in self._tensors)
         tf1.logging.info("%s", text if elapsed is None else f"{text} ({elapsed:.3f} sec)")
 
 

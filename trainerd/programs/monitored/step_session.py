@@ -176,7 +176,11 @@ class MonitoredStepSession(Lifecycle):
           What the last one returned; None if the flag was raised before the first.
         """
         before = self.step
-        limit = before + 1 if end is None else min(end, self._session.session_link.next_step, self._next_due(before))
+        limit: float = before + 1
+        if end is not None:
+            limit = min(
+                end, self._session.session_link.next_step, *(_due(hook, before, math.inf) for hook in self._hooks)
+            )
         asked = [hook for hook in self._hooks if _due(hook, before) <= limit]
         context = tf1.train.SessionRunContext(
             original_args=tf1.train.SessionRunArgs(step_fn, feeds), session=self._for_hooks
@@ -212,9 +216,6 @@ class MonitoredStepSession(Lifecycle):
         steps, last = session.run_steps(step_fn, limit, self._checked)
         session.session_link.ran(steps)
         return last
-
-    def _next_due(self, step: int) -> float:
-        return min((_due(hook, step, math.inf) for hook in self._hooks), default=math.inf)
 
     # ------------------------------------------------------------------ the end
 

@@ -66,7 +66,8 @@ class DeferredRestore:
           AssertionError, DataError, ValueError, tf.errors.OpError: it does not fit.
         """
         self._status = self._tracked.checkpoint.read(str(prefix)).expect_partial()  # it is looked at later
-        self._waiting, self._stored = stored_hidden(prefix), _keys_in(prefix)
+        self._waiting = stored_hidden(prefix)
+        self._stored = {name for name, _ in tf.train.list_variables(str(prefix)) if name != GRAPH_KEY}
         self._warned.clear()
         self._is_asked = self._is_settled = False
         self._restored_at = runs
@@ -205,7 +206,3 @@ def _may_differ(key: str) -> bool:
     Metrics restart at an epoch, seeds at the end, and TensorFlow's own checkpoints count no steps.
     """
     return is_of_metrics(key) or is_of_seeds(key) or key == STEP_KEY
-
-
-def _keys_in(prefix: Path) -> set[str]:
-    return {name for name, _ in tf.train.list_variables(str(prefix)) if name != GRAPH_KEY}

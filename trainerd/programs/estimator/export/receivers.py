@@ -87,17 +87,11 @@ def build_raw_serving_input_receiver_fn(
             shape = tf.TensorShape(value.shape)
             if shape.rank:  # not unknown, and no scalar
                 shape = [default_batch_size, *shape[1:]]
-            fed[name] = tf1.placeholder(value.dtype, shape, _op_name(value, name))
+            op = getattr(value, "op", None)  # an eager tensor has none
+            fed[name] = tf1.placeholder(value.dtype, shape, op.name if op is not None else name)
         return ServingInputReceiver(fed, fed)
 
     return serving_input_receiver_fn
-
-
-def _op_name(value: Any, name: str) -> str:
-    try:
-        return str(value.op.name)
-    except AttributeError:  # an eager tensor
-        return name
 
 
 def _checked(given: Any, what: str, single: str) -> dict[Any, Any]:
