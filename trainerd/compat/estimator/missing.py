@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
-_MODEL = "write its model as a model_fn for `estimator.Estimator`"
-_SPEC = "write the feature spec for `tf.io.parse_example` out"
-_PREDICTIONS_ONLY = "`export_saved_model` exports the graph of the predictions alone"
-_EVALUATES = "`train_and_evaluate` evaluates each new checkpoint between two steps"
-
-INSTEAD = {
-    **dict.fromkeys(
-        (
-            f"{model}{kind}"
-            for model in ("Baseline", "BoostedTrees", "DNN", "DNNLinearCombined", "Linear")
-            for kind in ("Classifier", "Estimator", "Regressor")
-        ),
-        _MODEL,
+# What a program does instead, to the names, as they follow `tf.estimator.`.
+_NAMES = {
+    "write its model as a model_fn for `estimator.Estimator`": (
+        "BaselineClassifier BaselineEstimator BaselineRegressor "
+        "BoostedTreesClassifier BoostedTreesEstimator BoostedTreesRegressor "
+        "DNNClassifier DNNEstimator DNNRegressor "
+        "DNNLinearCombinedClassifier DNNLinearCombinedEstimator DNNLinearCombinedRegressor "
+        "LinearClassifier LinearEstimator LinearRegressor "
+        "experimental.KMeans experimental.LinearSDCA experimental.RNNClassifier experimental.RNNEstimator "
+        "experimental.dnn_logit_fn_builder experimental.linear_logit_fn_builder"
     ),
-    **dict.fromkeys(
-        (
-            "Head",
-            *(f"{kind}Head" for kind in ("BinaryClass", "LogisticRegression", "MultiClass", "Multi", "MultiLabel")),
-            *(f"{kind}Head" for kind in ("PoissonRegression", "Regression")),
-        ),
-        "return the loss and the metrics of your model_fn in an `estimator.EstimatorSpec`",
+    "return the loss and the metrics of your model_fn in an `estimator.EstimatorSpec`": (
+        "Head BinaryClassHead LogisticRegressionHead MultiClassHead MultiHead MultiLabelHead PoissonRegressionHead "
+        "RegressionHead"
     ),
-    "classifier_parse_example_spec": _SPEC,
-    "regressor_parse_example_spec": _SPEC,
-    "CheckpointConverter": "read variables with `tf.train.load_checkpoint`",
-    "tpu": "`estimator.Estimator` trains on CPUs and GPUs",
-    "experimental.InMemoryEvaluatorHook": _EVALUATES,
-    "experimental.make_stop_at_checkpoint_step_hook": "use `estimator.StopAtStepHook(last_step=...)`",
-    "experimental.build_raw_supervised_input_receiver_fn": _PREDICTIONS_ONLY,
-    **dict.fromkeys(
-        (
-            *("experimental.KMeans", "experimental.LinearSDCA", "experimental.RNNClassifier"),
-            *("experimental.RNNEstimator", "experimental.dnn_logit_fn_builder"),
-            "experimental.linear_logit_fn_builder",
-        ),
-        _MODEL,
+    "write the feature spec for `tf.io.parse_example` out": (
+        "classifier_parse_example_spec regressor_parse_example_spec"
     ),
-    "export.EvalOutput": _PREDICTIONS_ONLY,
+    "read variables with `tf.train.load_checkpoint`": "CheckpointConverter",
+    "`estimator.Estimator` trains on CPUs and GPUs": "tpu",
+    "`train_and_evaluate` evaluates each new checkpoint between two steps": "experimental.InMemoryEvaluatorHook",
+    "use `estimator.StopAtStepHook(last_step=...)`": "experimental.make_stop_at_checkpoint_step_hook",
+    "`export_saved_model` exports the graph of the predictions alone": (
+        "experimental.build_raw_supervised_input_receiver_fn export.EvalOutput"
+    ),
 }
+INSTEAD = {name: cure for cure, names in _NAMES.items() for name in names.split()}
 
 
 def missing(name: str) -> AttributeError:
