@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import click
 
 from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.manifest import Manifest
-from trainerd.cli import completion
+from trainerd.cli import as_owner, completion, options
+from trainerd.config.schema import Config
 from trainerd.errors import NotRunningError, UsageError
 from trainerd.history.choice import BEST, MINIMUM, choose
 from trainerd.history.rollback import RollbackTarget, require_target
@@ -41,18 +43,32 @@ def _names_a_checkpoint(word: str) -> bool:
     return word in (BEST, MINIMUM) or word.isdigit()
 
 
-def checkpoint(rundir: RunDirectory, where: str | None, metric: str | None) -> Manifest:
-    """Return the checkpoint that is meant; it is verified.
+def job_at(run: options.RunOptions, where: str | None, metric: str | None) -> tuple[Config, RunDirectory, Manifest]:
+    """Choose the job of a run and a checkpoint, for a command that runs the job's code, and go to the job's folder.
 
     Args:
-      rundir: the run directory.
+      run: the run.
       where: a step, `best` or `minimum`; None for the newest.
       metric: the metric of `best`, which it implies.
 
+    Returns:
+      The config, the run directory, and the checkpoint; it is verified.
+
     Raises:
-      UsageError: there is no such checkpoint, or it does not verify.
-      NotRunningError: there is none at all.
+      ConfigError: the config is wrong.
+      UsageError: there is no such checkpoint, it does not verify, or this is root, and the job is another user's.
+      NotRunningError: there is no checkpoint at all.
     """
+    config = options.config_of_run(run)
+    rundir = options.find_rundir(run)
+    as_owner.require_own_job(rundir, config)
+    found = _checkpoint(rundir, where, metric)
+    os.chdir(config.folder)
+    return config, rundir, found
+
+
+def _checkpoint(rundir: RunDirectory, where: str | None, metric: str | None) -> Manifest:
+    """Return the checkpoint that is meant; it is verified."""
     if where is None and metric is None:
         newest = catalogue.newest(rundir)
         if newest is None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
 
-from trainerd.cli import as_owner, chosen, completion, options
+from trainerd.cli import chosen, completion, options
 from trainerd.cli.say import say
 from trainerd.daemon import tensorflow_import
 from trainerd.system.staging import require_free
@@ -39,11 +38,7 @@ def command(
     folder = Path(out).absolute()
     target = folder.with_name(folder.name + _ARCHIVES[archive]) if archive else folder
     require_free(target)
-    config = options.config_of_run(run)
-    rundir = options.find_rundir(run)
-    as_owner.require_own_job(rundir, config)
-    found = chosen.checkpoint(rundir, where, metric)
-    os.chdir(config.folder)
+    config, rundir, found = chosen.job_at(run, where, metric)
     with tensorflow_import.quiet():
         from trainerd.release.export import Release, release
     released = release(Release(config, rundir, found, formats), folder, target if archive else None)

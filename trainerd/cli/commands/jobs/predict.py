@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
 
-from trainerd.cli import as_owner, chosen, completion, options
+from trainerd.cli import chosen, completion, options
 from trainerd.cli.say import say
 from trainerd.daemon import tensorflow_import
 
@@ -29,11 +28,7 @@ def command(words: tuple[str, ...], metric: str | None, output: Path, run: optio
     """
     where, _ = chosen.words_of((*words, ""), "STEP")
     output = output.absolute()
-    config = options.config_of_run(run)
-    rundir = options.find_rundir(run)
-    as_owner.require_own_job(rundir, config)
-    found = chosen.checkpoint(rundir, where, metric)
-    os.chdir(config.folder)
+    config, rundir, found = chosen.job_at(run, where, metric)
     with tensorflow_import.quiet():
         from trainerd.release.predict import predict
     rows = predict(config, rundir, found, output)
