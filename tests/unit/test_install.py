@@ -18,6 +18,7 @@ import trainerd
 from tests.unit.conftest import Cli
 from trainerd.cli import install_plan, main, watch_plan
 from trainerd.daemon.systemd import units
+from trainerd.doctor.facts import SystemdService
 from trainerd.errors import ConfigError, TrainerdError, UsageError
 from trainerd.system import machine as machines
 from trainerd.system import xdg
@@ -318,7 +319,7 @@ def test_a_logdir_that_the_service_cannot_write(machine: Machine, logdir: str) -
 
 def test_a_logdir_below_the_state_directory(machine: Machine) -> None:
     write_config(machine.configs / "trainerd.toml", machine.state / "trainerd" / "first" / "try")
-    assert install_plan.make_plan(False, None, None).service == "trainerd"
+    assert install_plan.make_plan(False, None, None).service == SystemdService("trainerd", user=False)
 
 
 def test_a_config_that_the_sandbox_hides(machine: Machine, place: Path) -> None:

@@ -30,30 +30,19 @@ def write_file(file: File) -> bool:
     return True
 
 
-def daemon_reload(*, user: bool) -> None:
-    """Have systemd read the units. If that is not possible now, say what to type."""
-    if not machine.MACHINE.running.exists():
-        return
-    reload = [*systemctl(user), "daemon-reload"]
-    done = subprocess.run(reload, capture_output=True, text=True, check=False)
-    if done.returncode:
-        say(f"systemd has not read it yet ({done.stderr.strip()}): type `{shlex.join(reload)}`", err=True)
-
-
-def systemctl(user: bool) -> list[str]:
-    """Return the command for a user's service manager, or the machine's."""
-    return ["systemctl", "--user"] if user else ["systemctl"]
-
-
 def write_files(plan: Plan) -> None:
-    """Write the files of a plan, and have systemd read them.
+    """Write the files of a plan, and have systemd read them. If that is not possible now, say what to type.
 
     Raises:
       StorageError: a file cannot be written.
     """
     written = [write_file(file) for file in plan.files]
-    if any(written):
-        daemon_reload(user=plan.user)
+    if not any(written) or not machine.MACHINE.running.exists():
+        return
+    reload = [*plan.service.systemctl.split(), "daemon-reload"]
+    done = subprocess.run(reload, capture_output=True, text=True, check=False)
+    if done.returncode:
+        say(f"systemd has not read it yet ({done.stderr.strip()}): type `{shlex.join(reload)}`", err=True)
 
 
 def make_users() -> None:

@@ -17,6 +17,7 @@ from trainerd.config import parse as configs
 from trainerd.config.bare_script import is_script
 from trainerd.config.schema import Config
 from trainerd.daemon.systemd import units
+from trainerd.doctor.facts import SystemdService
 from trainerd.errors import ConfigError, TrainerdError, UsageError
 from trainerd.system import machine
 from trainerd.system.durable_files import storage
@@ -47,14 +48,12 @@ class Plan:
     Attributes:
       files: all files, in their order.
       config: the config of the service.
-      service: what `systemctl` calls it.
-      user: whether it is for `systemctl --user`.
+      service: the unit.
     """
 
     files: tuple[File, ...]
     config: Path
-    service: str
-    user: bool
+    service: SystemdService
 
 
 def make_plan(user: bool, name: str | None, config_path: Path | None) -> Plan:
@@ -88,7 +87,7 @@ def make_plan(user: bool, name: str | None, config_path: Path | None) -> Plan:
     except ValueError as error:
         raise UsageError(f"{error}. Move it.") from None
     text = units.render(read_template(template), exec_start, user=user)
-    return Plan((File(folder / template, text),), found, f"{NAME}@{name}" if name else NAME, user)
+    return Plan((File(folder / template, text),), found, SystemdService(f"{NAME}@{name}" if name else NAME, user))
 
 
 def _find_config(user: bool, name: str | None, config_path: Path | None) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainerd.cli import install_plan
 from trainerd.cli.install_plan import File, Plan
 from trainerd.daemon.systemd import units
+from trainerd.doctor.facts import SystemdService
 from trainerd.errors import UsageError
 from trainerd.system import machine
 from trainerd.system.machine import NAME, WATCHER
@@ -46,11 +47,13 @@ def make_watch_plan(user: bool) -> Plan:
     if user:
         config = File(config_home() / NAME / FILE, _CONFIG, 0o600, is_kept=True)
         text = units.render(template, f"{program} watch", user=True)
-        return Plan((config, File(config_home() / "systemd" / "user" / UNIT, text)), config.path, UNIT, user)
+        return Plan(
+            (config, File(config_home() / "systemd" / "user" / UNIT, text)), config.path, SystemdService(UNIT, user)
+        )
     install_plan.require_reachable_python("install --watch", "[watch]")
     folder = machine.MACHINE.units
     config = File(machine.MACHINE.configs / FILE, _CONFIG, 0o600, is_kept=True)
     drop_ins = [File(folder / f"{unit}.d" / "watch.conf", _GROUP) for unit in (f"{NAME}.service", f"{NAME}@.service")]
     unit = File(folder / UNIT, units.render(template, f"{program} watch --config %d/{FILE}"))
     owner = File(machine.MACHINE.users / f"{WATCHER}.conf", _USER)
-    return Plan((owner, config, *drop_ins, unit), config.path, UNIT, user)
+    return Plan((owner, config, *drop_ins, unit), config.path, SystemdService(UNIT, user))

@@ -37,6 +37,11 @@ class SystemdService:
         """The command for it, as it is typed."""
         return "systemctl --user" if self.user else "systemctl"
 
+    @property
+    def journalctl(self) -> str:
+        """The command for its log, as it is typed, without its name."""
+        return "journalctl --user-unit" if self.user else "journalctl -u"
+
 
 @dataclass(frozen=True)
 class Facts:

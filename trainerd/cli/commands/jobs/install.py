@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import slurm_script
-from trainerd.cli.install_files import make_users, systemctl, write_files
+from trainerd.cli.install_files import make_users, write_files
 from trainerd.cli.install_plan import Plan, make_plan
 from trainerd.cli.options import GivenPath, command_line, load_config
 from trainerd.cli.say import say
@@ -83,33 +83,30 @@ def _install_slurm(config_path: Path | None, dry_run: bool) -> None:
 
 def _train_steps(plan: Plan) -> list[tuple[str, str]]:
     """Return the commands to type next, and what each does."""
-    control, journal = _commands(plan.user)
+    service = plan.service
     steps = [
-        (f"{control} enable --now {plan.service}", "train, now and after every boot"),
-        (f"{journal} {plan.service} -f", "what it is doing"),
+        (f"{service.systemctl} enable --now {service.name}", "train, now and after every boot"),
+        (f"{service.journalctl} {service.name} -f", "what it is doing"),
         (command_line("status", plan.config), "step, loss, rate, last checkpoint"),
-        (f"{control} stop {plan.service}", "save and stop"),
+        (f"{service.systemctl} stop {service.name}", "save and stop"),
     ]
-    if plan.user:
+    if service.user:
         steps.insert(1, ("loginctl enable-linger", "let it train while you are logged out"))
     return steps
 
 
 def _watch_steps(plan: Plan) -> list[tuple[str, str]]:
     """Return the same for the watcher."""
-    control, journal = _commands(plan.user)
+    service = plan.service
     steps = [
         (f"edit {plan.config}", "whom to notify, and of what"),
         (command_line("watch --test", plan.config), "try that"),
-        (f"{control} enable --now {plan.service}", "watch, now and after every boot"),
-        (f"{journal} {plan.service} -f", "its log"),
+        (f"{service.systemctl} enable --now {service.name}", "watch, now and after every boot"),
+        (f"{service.journalctl} {service.name} -f", "its log"),
     ]
-    if plan.user:
+    if service.user:
         steps.append(("loginctl enable-linger", "let it watch while you are logged out"))
     else:
-        steps.append((f"{control} restart 'trainerd*'", "once, for the page's buttons: runs save, and continue"))
+        restart = f"{service.systemctl} restart 'trainerd*'"
+        steps.append((restart, "once, for the page's buttons: runs save, and continue"))
     return steps
-
-
-def _commands(user: bool) -> tuple[str, str]:
-    return " ".join(systemctl(user)), "journalctl --user-unit" if user else "journalctl -u"
