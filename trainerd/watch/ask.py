@@ -4,50 +4,36 @@ from __future__ import annotations
 
 import os
 import uuid
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from trainerd.errors import NotRunningError, UsageError
+from trainerd.errors import NotRunningError
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.request_files import append
 
-ASKED = ("save", "pause")
 
-
-@dataclass(frozen=True)
-class Asked:
-    """A request that was made to a process.
-
-    Attributes:
-      pid: the process; that of a worker, if only workers that are not the chief are on this machine.
-      id: of the request, under which the run's state has the answer; empty for a pause, whose answer is its end.
-    """
-
-    pid: int
-    id: str
-
-
-def ask(rundir: RunDirectory, what: str) -> Asked:
+def ask(rundir: RunDirectory, what: Literal["save", "pause"]) -> tuple[int, str]:
     """Ask the process that trains a run for a checkpoint or a pause. It answers at its next step.
 
     Args:
       rundir: the run directory.
-      what: "save" or "pause".
+      what: what it is asked for.
+
+    Returns:
+      The pid of the process, which is a worker's if only workers that are not the chief are on this machine; and the id
+      of the request, under which the run's state has the answer. A pause has none: its answer is its end.
 
     Raises:
-      UsageError: nobody can be asked for that.
       NotRunningError: nothing trains there.
       StorageError: the request cannot be written.
     """
-    if what not in ASKED:
-        raise UsageError(f"a run is asked for {' or '.join(ASKED)}, and not for {what!r}.")
     for place in (rundir, *rundir.workers()):
         if (holder := read_holder(place)) is not None:
-            asked = Asked(holder.pid, uuid.uuid4().hex if what == "save" else "")
+            request = uuid.uuid4().hex if what == "save" else ""
             path = place.save if what == "save" else place.pause
-            append(_folder(place) / path.name, f"{asked.id}\n" if asked.id else "")
-            return asked
+            append(_folder(place) / path.name, f"{request}\n" if request else "")
+            return holder.pid, request
     raise NotRunningError(f"nothing trains in {rundir.path}: there is nothing to {what}.")
 
 

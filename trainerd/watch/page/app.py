@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from prometheus_client.exposition import choose_encoder
 from werkzeug.exceptions import HTTPException, NotFound, Unauthorized
@@ -117,12 +117,12 @@ class App:
             raise NotFound(f"there is no run {name!r} any more.")
         return _json(detail_as_json(detail, run.events))
 
-    def _ask(self, request: Request, name: str, what: str) -> Response:
+    def _ask(self, request: Request, name: str, what: Literal["save", "pause"]) -> Response:
         self._guard.require_asked(request)
         run = self._find(name)
-        asked = ask(run.rundir, what)
-        log.info("asked process %d, which trains %s, to %s", asked.pid, run.rundir.path, what)
-        return _json({"said": f"asked process {asked.pid} to {what}", "id": asked.id})
+        pid, request_id = ask(run.rundir, what)
+        log.info("asked process %d, which trains %s, to %s", pid, run.rundir.path, what)
+        return _json({"said": f"asked process {pid} to {what}", "id": request_id})
 
     def _find(self, name: str) -> RunView:
         for run in self._runs.seen():
