@@ -28,11 +28,7 @@ class TaskType:
     EVALUATOR = "evaluator"
 
 
-class _Default:
-    """Stands for the 600 seconds between checkpoints, if neither seconds nor steps are given."""
-
-
-_DEFAULT = _Default()
+_DEFAULT = object()  # the 600 seconds between checkpoints, if neither seconds nor steps are given
 
 
 class _Setting:

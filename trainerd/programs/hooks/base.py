@@ -45,9 +45,7 @@ class Timer:
 
     def is_due(self, step: int) -> bool:
         """Return whether it is due after this step."""
-        if self._step is None:
-            return True
-        return step >= self._step + self.every_steps if self.every_steps is not None else self._is_time()
+        return self.due_at(step - 1) <= step
 
     def done(self, step: int) -> tuple[float | None, int]:
         """Record that it was done. Returns the seconds and the steps since the last time; None if there was none."""
