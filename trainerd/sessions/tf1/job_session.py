@@ -116,14 +116,7 @@ class GraphJobSession(GraphModel, Session):
             self._require_queues()
             ended = True
         except FAILURES as error:
-            done = self.step
-            raise JobError(
-                f"the job failed in step {done + 1}",
-                step=done,
-                sound=False,
-                details=job_traceback(error),
-                failed_at=done + 1,
-            ) from error
+            raise self._failure("the job failed in step {}", error, sound=False) from error
         if rows and self.step != before + len(rows):
             raise JobError(
                 f"train_op was run {len(rows)} times, and the global step went from {before} to {self.step}. Pass the "
@@ -231,14 +224,13 @@ class GraphJobSession(GraphModel, Session):
         except tf.errors.OutOfRangeError:
             return
         except FAILURES as error:
-            step = self.step
-            raise JobError(
-                f"what fills a queue of the job failed, and step {step + 1} found it empty",
-                step=step,
-                sound=True,
-                details=job_traceback(error),
-                failed_at=step + 1,
-            ) from error
+            what = "what fills a queue of the job failed, and step {} found it empty"
+            raise self._failure(what, error, sound=True) from error
+
+    def _failure(self, what: str, error: BaseException, *, sound: bool) -> JobError:
+        """Return the error for the next step, whose number goes into `what`."""
+        done, details = self.step, job_traceback(error)
+        return JobError(what.format(done + 1), step=done, sound=sound, details=details, failed_at=done + 1)
 
     def _leave_session(self) -> None:
         if self._session is not None:
