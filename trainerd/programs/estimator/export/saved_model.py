@@ -87,11 +87,16 @@ def write_below(
     """
     with storage(f"write an export in {base}"):
         base.mkdir(parents=True, exist_ok=True)
-        with staged(base / "export") as staging, _disk_errors(base):
-            write(staging)
-            _add_extras(staging, assets_extra or {})
-            describe(staging, prefix)
-            return _name_by_time(staging, base)
+        with staged(base / "export") as staging:
+            try:
+                write(staging)
+                _add_extras(staging, assets_extra or {})
+                describe(staging, prefix)
+                return _name_by_time(staging, base)
+            except Exception as error:  # whichever part of TensorFlow has met a full disk
+                if is_disk_full(error):
+                    raise StorageError(f"cannot write an export in {base}: no space left on the device.") from error
+                raise
 
 
 def _add_extras(folder: Path, extras: Mapping[str, str]) -> None:
@@ -170,14 +175,3 @@ def describe(folder: Path, prefix: str) -> None:
         "files": {str(path.relative_to(folder)): vars(FileRecord.of(path)) for path in files},
     }
     (folder / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-
-
-@contextlib.contextmanager
-def _disk_errors(base: Path) -> Any:
-    """Report a full disk as such, whichever part of TensorFlow has met it."""
-    try:
-        yield
-    except Exception as error:
-        if is_disk_full(error):
-            raise StorageError(f"cannot write an export in {base}: no space left on the device.") from error
-        raise
