@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import operator
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -59,9 +58,8 @@ class _StopHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
 
     def __init__(self, should_stop: Callable[[], bool], every_secs: float | None, every_steps: int | None) -> None:
         self._should_stop = should_stop
-        self._every_secs = every_secs
+        self._timer = Timer(every_secs, every_steps)
         self._every_steps = every_steps
-        self._asked_at: float | None = None
         self._round: int | None = None  # of so many steps
 
     def begin(self) -> None:
@@ -82,9 +80,9 @@ class _StopHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
 
     def _is_due(self, run_context: Any, run_values: Any) -> bool:
         if not self._every_steps:
-            now, before = time.monotonic(), self._asked_at
-            is_due = before is None or now - before >= (self._every_secs or 0)
-            self._asked_at = now if is_due else before
+            is_due = self._timer.is_due(0)
+            if is_due:
+                self._timer.done(0)
             return is_due
         seen = int(run_values.results)
         if self._round is None:
