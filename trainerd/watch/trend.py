@@ -10,8 +10,6 @@ LEAST_SAMPLES = 10
 _ALONG_A_LINE = 0.9  # the least share of the variance that the line explains
 _STILL = 0.5  # the least rate of the later half, as a share of the whole's: else it has ended
 
-Values = Sequence[tuple[float, float]]
-
 
 class Trend:
     """Values over time, by least squares.
@@ -55,7 +53,7 @@ class Trend:
         return (last - first) / first if first else 0.0
 
 
-def _line(values: Values) -> tuple[float, float]:
+def _line(values: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """Return the slope of the line through values, and the share of their variance that it explains."""
     mean_at = sum(at for at, _ in values) / len(values)
     mean = sum(value for _, value in values) / len(values)

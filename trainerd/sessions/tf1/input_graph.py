@@ -12,7 +12,6 @@ from trainerd.checkpoints.contents.graph_walk import behind, called_by
 from trainerd.sessions.input.early_ends import Count, above
 from trainerd.sessions.input.saveable import ENDLESS
 
-Nodes = dict[str, Any]  # by their names
 _Counts = dict[str, tuple[Count, str]]
 
 # The index of the input that holds the count. A negative count repeats for ever.
@@ -90,7 +89,7 @@ class Scope:
       nodes: those nodes, by their names.
     """
 
-    def __init__(self, nodes: Nodes, repeating: set[str]) -> None:
+    def __init__(self, nodes: dict[str, Any], repeating: set[str]) -> None:
         self.nodes = nodes
         self._repeating = repeating
 

@@ -121,9 +121,3 @@ def _as_config_error(address: ListenAddress) -> Iterator[None]:
         where = f"port {address.port} of {address.host}" if address.path is None else str(address.path)
         reason = error.strerror or str(error)
         raise ConfigError(f"cannot listen on {where}: {reason}. Set another `listen` in watch.toml.") from error
-
-
-def remove(path: Path) -> None:
-    """Remove the unix socket that this process has made."""
-    with contextlib.suppress(OSError):
-        path.unlink()

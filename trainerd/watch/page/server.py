@@ -14,7 +14,7 @@ from waitress.channel import HTTPChannel
 
 from trainerd.watch.page.app import App
 from trainerd.watch.page.guard import RequestGuard
-from trainerd.watch.page.listen import ListenAddress, bound, remove
+from trainerd.watch.page.listen import ListenAddress, bound
 from trainerd.watch.run_reader import Runs
 
 _THREADS = 3  # answers are made of what is read already
@@ -104,7 +104,8 @@ class Page:
     def close(self) -> None:
         """End `serve`, and close all connections. Called once, after `serve` has begun or when it never will."""
         if self.address.path is not None:
-            remove(self.address.path)
+            with contextlib.suppress(OSError):
+                self.address.path.unlink()
         with contextlib.suppress(OSError):  # it has ended by itself
             self._server.trigger.pull_trigger(self._close_all)
 

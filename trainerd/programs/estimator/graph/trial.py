@@ -47,14 +47,13 @@ def graph_job(
             found = made.evaluate(eval_steps, (), prefix, lambda: False)
         return {name: value for name, value in found.items() if name != GLOBAL_STEP}
 
-    init_fn = spec.scaffold.init_fn
     return GraphJob(
         graph,
         spec.train_op,
         metrics={"loss": spec.loss},
         saver=saver,
         global_step=step,
-        init_fn=init_fn,
+        init_fn=spec.scaffold.init_fn,
         evaluate=evaluated,
         config=blueprint.config.session_config,
     )
