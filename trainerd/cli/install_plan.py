@@ -81,17 +81,28 @@ def make_plan(user: bool, name: str | None, config_path: Path | None) -> Plan:
         _require_in_state_directory(config, name)
         _require_reachable(found)
     template = f"{NAME}@.service" if name else f"{NAME}.service"
-    folder = config_home() / "systemd" / "user" if user else machine.MACHINE.units
     try:
         exec_start = f"{program()} run --config {config_argument(found, user, name)}"
     except ValueError as error:
         raise UsageError(f"{error}. Move it.") from None
     text = units.render(read_template(template), exec_start, user=user)
-    return Plan((File(folder / template, text),), found, SystemdService(f"{NAME}@{name}" if name else NAME, user))
+    return Plan(
+        (File(unit_folder(user) / template, text),), found, SystemdService(f"{NAME}@{name}" if name else NAME, user)
+    )
+
+
+def unit_folder(user: bool) -> Path:
+    """Return the folder for units: a user's own, or the machine's."""
+    return config_home() / "systemd" / "user" if user else machine.MACHINE.units
+
+
+def config_folder(user: bool) -> Path:
+    """Return the folder for the configs of units: a user's own, or the machine's."""
+    return config_home() / NAME if user else machine.MACHINE.configs
 
 
 def _find_config(user: bool, name: str | None, config_path: Path | None) -> Path:
-    folder = config_home() / NAME if user else machine.MACHINE.configs
+    folder = config_folder(user)
     if name is not None:
         expected = folder / f"{name}.toml"
         if config_path is not None and config_path.absolute() != expected:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainerd.cli.install_plan import config_argument
+from trainerd.cli.install_plan import config_argument, config_folder, unit_folder
 from trainerd.daemon.systemd import units
 from trainerd.doctor.facts import SystemdService
-from trainerd.system import machine
 from trainerd.system.machine import NAME
-from trainerd.system.xdg import config_home
 
 
 def service_of(config_path: Path) -> SystemdService | None:
@@ -20,14 +18,11 @@ def service_of(config_path: Path) -> SystemdService | None:
 
 def _services(config_path: Path) -> Iterator[SystemdService]:
     for user in (False, True):
-        folder = config_home() / "systemd" / "user" if user else machine.MACHINE.units
-        if _runs(folder / f"{NAME}.service", config_path, user, None):
+        if _runs(unit_folder(user) / f"{NAME}.service", config_path, user, None):
             yield SystemdService(NAME, user)
-        configs = config_home() / NAME if user else machine.MACHINE.configs
-        if config_path == configs / f"{config_path.stem}.toml" and _runs(
-            folder / f"{NAME}@.service", config_path, user, config_path.stem
-        ):
-            yield SystemdService(f"{NAME}@{config_path.stem}", user)
+        name, template = config_path.stem, unit_folder(user) / f"{NAME}@.service"
+        if config_path == config_folder(user) / f"{name}.toml" and _runs(template, config_path, user, name):
+            yield SystemdService(f"{NAME}@{name}", user)
 
 
 def _runs(unit: Path, config_path: Path, user: bool, name: str | None) -> bool:

@@ -9,7 +9,6 @@ from trainerd.doctor.facts import SystemdService
 from trainerd.errors import UsageError
 from trainerd.system import machine
 from trainerd.system.machine import NAME, WATCHER
-from trainerd.system.xdg import config_home
 from trainerd.watch.settings import FILE
 
 UNIT = f"{WATCHER}.service"
@@ -44,15 +43,12 @@ def make_watch_plan(user: bool) -> Plan:
         program = install_plan.program()
     except ValueError as error:
         raise UsageError(f"{error}. Move it.") from None
+    folder = install_plan.unit_folder(user)
+    config = File(install_plan.config_folder(user) / FILE, _CONFIG, 0o600, is_kept=True)
     if user:
-        config = File(config_home() / NAME / FILE, _CONFIG, 0o600, is_kept=True)
         text = units.render(template, f"{program} watch", user=True)
-        return Plan(
-            (config, File(config_home() / "systemd" / "user" / UNIT, text)), config.path, SystemdService(UNIT, user)
-        )
+        return Plan((config, File(folder / UNIT, text)), config.path, SystemdService(UNIT, user))
     install_plan.require_reachable_python("install --watch", "[watch]")
-    folder = machine.MACHINE.units
-    config = File(machine.MACHINE.configs / FILE, _CONFIG, 0o600, is_kept=True)
     drop_ins = [File(folder / f"{unit}.d" / "watch.conf", _GROUP) for unit in (f"{NAME}.service", f"{NAME}@.service")]
     unit = File(folder / UNIT, units.render(template, f"{program} watch --config %d/{FILE}"))
     owner = File(machine.MACHINE.users / f"{WATCHER}.conf", _USER)
