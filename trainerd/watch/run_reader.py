@@ -63,7 +63,7 @@ class RunDetail:
     moments: Sequence[StoryMoment]
 
 
-class WatchedRun:
+class WatchedRun(RunReader):
     """Reads one run for the watcher and its page.
 
     Args:
@@ -75,9 +75,7 @@ class WatchedRun:
     """
 
     def __init__(self, name: str, path: Path) -> None:
-        self.name = name
-        self.rundir = RunDirectory(path)
-        self._reader = RunReader(name, path)
+        super().__init__(name, path)
         self._events = EventReader(self.rundir)
         self._entries: Cached[tuple[int, list[TimelineEntry]]] = Cached()
         self._moments: Cached[list[StoryMoment]] = Cached()
@@ -87,7 +85,7 @@ class WatchedRun:
 
     def read(self) -> RunView:
         """Read the present state of the run."""
-        run = self._reader.read()
+        run = super().read()
         unread = run.unread
         try:
             self._events.read()
