@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from trainerd.rundir.state import State
@@ -45,18 +45,17 @@ class Disks:
             except OSError:
                 continue  # it is gone
         self._trends = {disk: self._trends.get(disk, Trend()) for disk in places}
-        found = [self._look_at(disk, *place, timer, now) for disk, place in places.items()]
-        return [notice for notice in found if notice is not None]
+        return [notice for disk, place in places.items() for notice in self._look_at(disk, *place, timer, now)]
 
-    def _look_at(self, disk: int, run: str, path: Path, free: int, timer: float, now: float) -> Notice | None:
+    def _look_at(self, disk: int, run: str, path: Path, free: int, timer: float, now: float) -> Iterator[Notice]:
         trend = self._trends[disk]
         trend.add(timer, free)
         rate = trend.per_sec()
         if rate is None or rate >= 0 or not _is_soon(free / -rate, self._hours, trend):
-            return None
+            return
         title = f"the disk of {run} is full in {seconds(free / -rate)} at the present rate"
         said = f"{size(free)} are free, and {size(-rate * 3600)} an hour are written: {path}"
-        return Notice("disk", run, f"disk {disk} {int(now // _DAY)}", now, printable(title), printable(said))
+        yield Notice("disk", run, f"disk {disk} {int(now // _DAY)}", now, printable(title), printable(said))
 
 
 class Memory:
@@ -81,22 +80,21 @@ class Memory:
         """
         runs = {(name, state.create_time): state for name, state in states.items()}
         self._trends = {process: self._trends.get(process, Trend()) for process in runs}
-        found = [self._look_at(process, state, timer, now) for process, state in runs.items()]
-        return [notice for notice in found if notice is not None]
+        return [notice for process, state in runs.items() for notice in self._look_at(process, state, timer, now)]
 
-    def _look_at(self, process: tuple[str, float], state: State, timer: float, now: float) -> Notice | None:
+    def _look_at(self, process: tuple[str, float], state: State, timer: float, now: float) -> Iterator[Notice]:
         trend, run = self._trends[process], process[0]
         trend.add(timer, state.memory_bytes)
         rate = trend.per_sec()
         if rate is None or rate <= 0 or trend.growth() < _GROWTH:
-            return None
+            return
         left = self._available() / rate
         if not _is_soon(left, self._hours, trend):
-            return None
+            return
         title = f"{run}: its memory grows, and fills the machine's in {seconds(left)}"
         said = f"It has {size(state.memory_bytes)}, and {size(rate * 3600)} more each hour."
         key = f"memory {state.create_time} {int(now // _DAY)}"
-        return Notice("memory", run, key, now, printable(title), said)
+        yield Notice("memory", run, key, now, printable(title), said)
 
 
 def _is_soon(left: float, hours: float, trend: Trend) -> bool:

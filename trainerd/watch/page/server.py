@@ -6,6 +6,7 @@ import contextlib
 import logging
 import socket
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import waitress.server
@@ -68,9 +69,7 @@ class Page:
         address = ListenAddress.parse(listen)
         app = App(runs, RequestGuard(address, token))
         self._socket = bound(address)
-        self.address = (
-            address if address.path is not None else ListenAddress(address.host, self._socket.getsockname()[1])
-        )
+        self.address = address if address.path is not None else replace(address, port=self._socket.getsockname()[1])
         logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # that a request waits for another is no news
         self._connections: dict[int, Any] = {}  # by descriptor: waitress keeps them in it
         server: Any = waitress.server.create_server(  # what it gives depends on the socket
