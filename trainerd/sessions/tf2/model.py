@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from trainerd.checkpoints.contents import variable_names
 from trainerd.checkpoints.contents.keras_variables import optimizer_kinds, parts_of
-from trainerd.checkpoints.contents.object_graph import own_objects, tracked_objects
+from trainerd.checkpoints.contents.object_graph import own_objects, tracked_objects, variables_among
 from trainerd.checkpoints.contents.op_kinds import calls_python
 from trainerd.checkpoints.contents.unsaved_state import require_saved
 from trainerd.checkpoints.contents.variable_names import Names, names_of, stored_names
@@ -109,7 +109,8 @@ class CheckpointModel(Model):
         self.calls_python = self.calls_python or calls_python(graph)
         self._restored.variables_made(self.runs)
         self._restored.all_matched(self.runs)  # raises if they come too late
-        held = [*tracked_objects(self._checkpoint), *self._tracked.variables()]
+        objects = tracked_objects(self._checkpoint)
+        held = [*objects, *variables_among(objects), *self._tracked.beside().values()]
         require_saved(graph, held, refuse=False, where="the checkpoint")
 
     def forget_metrics(self) -> None:

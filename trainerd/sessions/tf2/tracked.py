@@ -37,10 +37,6 @@ class Tracked:
         own = own_objects(self.checkpoint) if own is None else own
         return {STEP_KEY: self._global_step, **hidden_variables(self.parts(), variables_among(own))}
 
-    def variables(self) -> list[Any]:
-        """Return all variables that are saved."""
-        return [*variables_among(tracked_objects(self.checkpoint)), *self.beside().values()]
-
     def iterators(self) -> list[tf.data.Iterator]:
         """Return the iterators that the checkpoint tracks."""
         return [each for each in tracked_objects(self.checkpoint) if isinstance(each, tf.data.Iterator)]
