@@ -102,11 +102,10 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
 ManagedSession.__name__ = "Session"  # it is what programs compare with when they look for the session within another
 
 
-def adopt(session: Any, session_link: GraphSessionLink) -> Any:
+def adopt(session: Any, session_link: GraphSessionLink) -> None:
     """Make this `tf.compat.v1.Session` a managed one. It stays the same object, so all references see the change."""
     if isinstance(session, ManagedSession):
         session.__class__ = tf1.Session
     session.session_link = session_link
     session.__class__ = ManagedSession
     session_link.manage(session)
-    return session

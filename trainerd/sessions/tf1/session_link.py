@@ -45,11 +45,6 @@ class GraphSessionLink(SessionLink):
         """Have the loop come to a boundary when so many runs have changed something."""
         self.runs_limit = runs
 
-    @property
-    def changes(self) -> int:
-        """The number of runs that have changed something; 0 if they are not counted."""
-        return self.model.changes if self.model is not None else 0
-
     def close(self, error: BaseException | None) -> None:
         """See `SessionLink.close`."""
         super().close(error)
@@ -88,7 +83,7 @@ class GraphSessionLink(SessionLink):
         op = op_of(session, error) if isinstance(error, tf.errors.OutOfRangeError) else None
         if op is not None and self.model is not None:
             self.model.ended(frozenset(self.model.state.iterators_of(op)))
-        self.fail(error, self.changes)
+        self.fail(error, self.model.changes if self.model is not None else 0)
 
     def _note(self, model: GraphModel, effects: Effects, feeds: Mapping[Any, Any]) -> None:
         if effects.makes:
