@@ -323,7 +323,7 @@ def test_clock(
 
 # ---------------------------------------------------------------------- units
 
-SHOWN = systemd.properties("WatchdogUSec=5min\nTimeoutStopUSec=6min\nNotifyAccess=main\nMemoryMax=infinity\n")
+SHOWN = {"WatchdogUSec": "5min", "TimeoutStopUSec": "6min", "NotifyAccess": "main", "MemoryMax": "infinity"}
 
 
 @pytest.mark.parametrize(

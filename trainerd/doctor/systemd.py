@@ -27,12 +27,8 @@ def ask(command: Sequence[str]) -> Properties:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_SECS, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    return properties(done.stdout) if done.returncode == 0 else {}
-
-
-def properties(shown: str) -> Properties:
-    """Return the output of `systemctl show`, by name."""
-    return dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
+    lines = done.stdout.splitlines() if done.returncode == 0 else []
+    return dict(line.split("=", 1) for line in lines if "=" in line)
 
 
 def show(service: SystemdService | None) -> Properties:
