@@ -170,8 +170,7 @@ class BaseEstimator(ABC):
 
     def _begun(self, input_fn: Callable[..., Any] | None, extras: Extras, max_steps: int | None) -> Training | None:
         """Return a training that is open, or a new one; None if the model has had its steps."""
-        made_for = (input_fn, tuple(extras.hooks), tuple(extras.listeners))
-        if self._training is not None and self._training.made_for != made_for:
+        if self._training is not None and self._training.made_for != (input_fn, extras):
             self._end_training()
         if self._training is None:
             if max_steps is not None and max_steps <= step_of(self.latest_checkpoint()):

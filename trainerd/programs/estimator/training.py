@@ -33,8 +33,8 @@ class Extras:
       listeners: `CheckpointSaverListener`s.
     """
 
-    hooks: Sequence[Any] = ()
-    listeners: Sequence[Any] = ()
+    hooks: Sequence[Any]
+    listeners: Sequence[Any]
 
 
 class Training(ABC):
@@ -58,7 +58,7 @@ class Training(ABC):
                 "There should be a CheckpointSaverHook to use saving_listeners. Please set one of the "
                 "RunConfig.save_checkpoints_steps or RunConfig.save_checkpoints_secs."
             )
-        self.made_for = (input_fn, tuple(extras.hooks), tuple(extras.listeners))
+        self.made_for = (input_fn, extras)
         self.is_open = False
         self.loss: float | None = None
         self._done = 0
