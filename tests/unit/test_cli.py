@@ -27,6 +27,7 @@ from trainerd.cli.commands.training import pause, status
 from trainerd.cli.display import Display, render
 from trainerd.cli.options import RunOptions
 from trainerd.cli.summary import summary
+from trainerd.config.parse import load
 from trainerd.config.schema import Config
 from trainerd.errors import NotRunningError, every_class
 from trainerd.loop.outcome import Outcome
@@ -168,6 +169,15 @@ def test_init_writes_a_job_and_never_replaces_one(cli: Cli) -> None:
     code, text = cli("init", "a b")
     assert code == 64 and "already" in text
     assert Path("a b/job.py").read_text() == "mine"
+
+
+def test_init_writes_a_keras_script_or_the_config_of_one(cli: Cli) -> None:
+    assert cli("init", "--keras", "new")[0] == 0 and "model.fit(" in Path("new/train.py").read_text()
+    Path("own").mkdir()
+    Path("own/train.py").write_text("mine")
+    code, text = cli("init", "own", "--keras")
+    assert code == 0 and "kept own/train.py" in text and Path("own/train.py").read_text() == "mine"
+    assert load(Path("own/trainerd.toml")).script.adopt
 
 
 def test_init_into_a_file_says_so(cli: Cli) -> None:

@@ -12,26 +12,30 @@ from trainerd.config import parse as configs
 from trainerd.errors import UsageError
 from trainerd.system.durable_files import storage
 
-_STARTER = Path(__file__).resolve().parents[3] / "examples" / "starter"
+_EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 
 @click.command("init")
 @click.argument("directory", metavar="DIR", type=options.GivenPath(path_type=Path, file_okay=False))
-def command(directory: Path) -> None:
+@click.option("--keras", is_flag=True, help="Write a Keras script, train.py, in place of the job.")
+def command(directory: Path, keras: bool) -> None:
     """Write a commented trainerd.toml and a small job into DIR. They train as they stand.
 
-    Files that are there already are never replaced: a config is written for a job.py that is there.
+    Files that are there already are never replaced: a config is written for a job.py, or a train.py, that is there.
     """
-    config, job = directory / configs.NAME, directory / configs.JOB
+    starter = _EXAMPLES / ("keras_starter" if keras else "starter")
+    config, job = directory / configs.NAME, directory / ("train.py" if keras else configs.JOB)
     if config.exists():
         raise UsageError(f"{directory} has a {configs.NAME} already; nothing was written. Choose another folder.")
     has_job = job.exists()
     with storage(f"write into {directory}"):
         directory.mkdir(parents=True, exist_ok=True)
         for path in [config] if has_job else [config, job]:
-            path.write_bytes((_STARTER / path.name).read_bytes())
+            path.write_bytes((starter / path.name).read_bytes())
     say(f"wrote {config}: what is trained, and when")
-    if has_job:
+    if has_job and keras:
+        say(f"kept {job}: its `model.fit` is the run")
+    elif has_job:
         say(f"kept {job}: `entry` in {configs.NAME} must name what it trains")
     else:
         say(f"wrote {job}: the job")
