@@ -108,6 +108,12 @@ def test_a_script_is_adopted_without_a_changed_line(start: Start, project: Path)
         ("import trainerd\n", "seed = 1\n", 69, "`seed` and `deterministic` have no effect on a script"),
         ("raise ValueError('my own mistake')\n", "", 70, "the program failed at step 0: ValueError: my own mistake"),
         ("import sys\nsys.exit(3)\n", "", 70, "SystemExit: 3"),
+        (
+            ADOPTED,
+            '[script]\narguments = ["--epochs", "1"]\n',
+            70,
+            "this `fit` is Keras's own, which trainerd cannot pause",
+        ),
         ("import keras\n", "", 69, "the script has ended, and trainerd has trained nothing"),
     ],
 )
@@ -127,12 +133,12 @@ def test_a_script_needs_no_config(start: Start, project: Path) -> None:
     rundir = project / "runs" / "train"
     first = start("start", *arguments, rundir=rundir)
     assert first.end() == 0, first.text
-    paused = start("pause", "--wait", "--config", "train.py", rundir=rundir)
+    paused = start("pause", "--wait", rundir=rundir)  # commands know the script that was started here
     assert paused.end() == 0, paused.text
     own = start("run", *arguments, rundir=rundir)
     assert own.end() == 0 and "epochs [0, 1, 2] loss" in own.text and saved(own.rundir)[0] == 300
-    evaluated = start("export", "out", "--config", "train.py", rundir=rundir)
-    assert evaluated.end() == 0 and (project / "out" / "model.keras").exists(), evaluated.text
+    exported = start("export", "out", rundir=rundir)
+    assert exported.end() == 0 and (project / "out" / "model.keras").exists(), exported.text
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,36 @@ def test_an_epoch_of_python_batches_restarts_where_it_was_interrupted(
     assert "the position in a Halves cannot be saved: a resume restarts the epoch" in caplog.text
 
 
+class Noisy(keras.Model):  # type: ignore[misc]
+    """Draws from Keras's own seed generator in its step, and from one that no model lists."""
+
+    seeds = keras.random.SeedGenerator(3)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        if training:
+            x = x + keras.random.normal(tf.shape(x)) + keras.random.uniform(tf.shape(x), seed=Noisy.seeds)
+        return self.dense(x)
+
+
+def test_random_numbers_of_no_model_go_on_after_a_pause(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def run(folder: Path, *callbacks: Any) -> Any:
+        calls.CALLS.clear()
+        keras.utils.set_random_seed(1)
+        Noisy.seeds = keras.random.SeedGenerator(3)
+        model = Noisy()
+        model.compile("sgd", "mse")
+        return trainerd.keras.fit(model, X, Y, epochs=3, verbose=0, callbacks=[*callbacks], logdir=folder).history
+
+    with pytest.raises(trainerd.keras.Paused):
+        run(tmp_path / "parts", Stops(3))
+    assert run(tmp_path / "parts") == run(tmp_path / "whole")
+    assert "No checkpoint holds it" not in caplog.text
+
+
 def test_more_epochs_continue_a_call_that_is_done(tmp_path: Path) -> None:
     whole, history = train(tmp_path / "whole")
     train(tmp_path / "parts", epochs=2)

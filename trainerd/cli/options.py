@@ -337,7 +337,9 @@ def config_of_run(run: RunOptions) -> Config:
     """
     config_path = run.config_path or _config_of_start(run.logdir)
     is_example = config_path is None and run.logdir is not None and _is_of_digits(absolute(run.logdir))
-    return run.overrides()(_example() if is_example else load_config(config_path))  # whatever job is in this folder
+    if is_example:  # whatever job is in this folder
+        return run.overrides()(_example())
+    return run.overrides()(load_config(config_path or _script_of_folder()))
 
 
 def _config_of_start(logdir: Path | None) -> Path | None:
@@ -350,6 +352,23 @@ def _config_of_start(logdir: Path | None) -> Path | None:
         return Path(ctx.meta[_CONFIG])
     found = (run.config for run in registry.known() if absolute(run.path) == absolute(logdir))
     return next((path for path in found if path is not None and path.exists()), None)
+
+
+def _script_of_folder() -> Path | None:
+    """Return the script of the current folder that was started without a config; None if there is a config, or none.
+
+    Raises:
+      UsageError: there are several.
+    """
+    if Path(configs.NAME).exists():
+        return None
+    here = Path.cwd()
+    found = sorted({run.config for run in registry.known() if run.config is not None and run.config.parent == here})
+    scripts = [path for path in found if is_script(path) and path.exists()]
+    if len(scripts) > 1:
+        names = ", ".join(path.name for path in scripts)
+        raise UsageError(f"several scripts of {here} have been started: {names}. Name one with --config.")
+    return scripts[0] if scripts else None
 
 
 def _is_of_digits(logdir: Path) -> bool:
@@ -447,7 +466,7 @@ def find_rundir(run: RunOptions) -> RunDirectory:
     """
     if run.logdir is not None:
         return _trusted(absolute(run.logdir))
-    path = _find_config(run.config_path)
+    path = _find_config(run.config_path or _script_of_folder())
     return _trusted(_example().rundir if path is None else configs.load_rundir(path))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainerd.config.schema import Config
+from trainerd.history.run_job import is_program
 from trainerd.proof.plan import InterruptionKind, Marks
 from trainerd.proof.trace import TraceDifference
 
@@ -131,8 +132,11 @@ def _cause(evidence: Evidence, config: Config) -> str:
             f"from outside of the job's state, and the data.{_warned(evidence)}"
         )
     seed = "" if config.seed is not None else " and a `seed`"
+    cure = f"Set `deterministic = true`{seed}"
+    if is_program(config.entry):
+        cure = "Call keras.utils.set_random_seed and tf.config.experimental.enable_op_determinism in the script"
     return (
-        f"{what} Set `deterministic = true`{seed}, and check that the job reads no clock, no random numbers "
+        f"{what} {cure}, and check that the job reads no clock, no random numbers "
         f"from outside its state and no file that changes.{_warned(evidence)}"
     )
 

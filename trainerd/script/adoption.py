@@ -41,15 +41,41 @@ def refused(entry: str) -> contextlib.AbstractContextManager[None]:
     """
 
     def fit(self: Any, *arguments: Any, **options: Any) -> Any:
-        frames = [each for each in traceback.extract_stack() if is_users_file(each.filename)]
-        where = "".join(traceback.format_list(frames[-1:]))
-        raise EntryError(
-            f"entry = {entry!r}: this `fit` is Keras's own, which trainerd cannot pause or resume:\n{where}"
-            'Change it to `trainerd.keras.fit(model, ..., logdir="...")`; or leave the script as it is and add '
-            "--adopt, or `adopt = true` in the table [script] of its config."
-        )
+        raise EntryError(f"entry = {entry!r}: {_keras_own()}")
 
     return _after_keras(lambda keras: setattr(keras.Model, "fit", fit))
+
+
+def warned() -> contextlib.AbstractContextManager[None]:
+    """Have a call of `keras.Model.fit` log a warning first while the block runs, unless `Supervise` is a callback."""
+
+    def change(keras: Any) -> None:
+        model = keras.Model
+        own = model.fit
+
+        @functools.wraps(own)
+        def fit(self: Any, *arguments: Any, **options: Any) -> Any:
+            given = inspect.signature(own).bind(self, *arguments, **options).arguments.get("callbacks")
+            supervise = getattr(sys.modules.get("trainerd.programs.keras.supervise"), "Supervise", ())
+            callbacks = given if isinstance(given, Sequence) else [given]
+            if not any(isinstance(each, supervise) for each in callbacks):
+                log.warning("%s", _keras_own(), extra={"event": "keras-fit"})
+            return own(self, *arguments, **options)
+
+        model.fit = fit
+
+    return _after_keras(change)
+
+
+def _keras_own() -> str:
+    """Return what is to be said about the call of Keras's `fit` that is under way."""
+    frames = [each for each in traceback.extract_stack() if is_users_file(each.filename)]
+    where = "".join(traceback.format_list(frames[-1:]))
+    return (
+        f"this `fit` is Keras's own, which trainerd cannot pause or resume:\n{where}"
+        'Change it to `trainerd.keras.fit(model, ..., logdir="...")`; or leave the script as it is and add --adopt, or '
+        "`adopt = true` in the table [script] of its config."
+    )
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from trainerd.errors import EntryError, TrainerdError
 from trainerd.job.definition import Program
 from trainerd.job.user_code import job_traceback, user_code
 from trainerd.loop.contract import Session
-from trainerd.script.adoption import adopted, refused
+from trainerd.script.adoption import adopted, refused, warned
 
 
 def program_of(config: Config) -> Program:
@@ -23,7 +23,7 @@ def program_of(config: Config) -> Program:
       EntryError: the script does not exist, or the config has a key that only the script itself can apply.
     """
     path = _path_of(config)
-    return Program(lambda supervisor: _run(path, config, contextlib.nullcontext()), takes_supervisor=False)
+    return Program(lambda supervisor: _run(path, config, warned()), takes_supervisor=False)
 
 
 def first_session(config: Config, **options: Any) -> Session:

@@ -64,6 +64,22 @@ def hidden_variables(state: Any, tracked: Iterable[Any]) -> dict[str, Any]:
     return found
 
 
+def drawn_seeds(graph: Any, known: Iterable[Any]) -> dict[str, Any]:
+    """Return the states of Keras's seed generators that a graph draws from, by their keys in a checkpoint.
+
+    No model lists the generator that `keras.random` uses where it gets no seed, or one that stands in a global.
+
+    Args:
+      graph: of a step.
+      known: the variables that a checkpoint has already.
+    """
+    taken = {identity(variable) for variable in known}
+    states = {identity(each): each for each in graph.variables if each.name.endswith("seed_generator_state:0")}
+    order = [id(handle) for handle, _ in graph.captures]  # `variables` is a set
+    drawn = [states[each] for each in order if each in states.keys() - taken]
+    return {f"hidden/step{_INNER}/{number}/{VALUE}": each for number, each in enumerate(drawn)}
+
+
 def is_untracked(part: Any) -> bool:
     """Return whether `tf.train.Checkpoint` refuses such a part; all of it is then among the hidden variables."""
     return isinstance(part, keras.metrics.Metric | keras.random.SeedGenerator)
@@ -85,8 +101,8 @@ def is_of_metrics(key: str) -> bool:
 
 
 def is_inner(key: str) -> bool:
-    """Return whether a hidden variable is an attribute of a metric, an optimizer, or the like: older checkpoints lack
-    it."""
+    """Return whether a hidden variable is an attribute of a metric, an optimizer, or the like, or a seed generator that
+    no model lists: older checkpoints lack it."""
     return f"{_INNER}/" in key or f"{_INNER_OF_METRICS}/" in key
 
 
@@ -295,8 +311,8 @@ def warn_of_missing(keys: Collection[str]) -> None:
     if keys:
         names = ", ".join(key.removesuffix(f"/{VALUE}") for key in sorted(keys)[:_SHOWN])
         log.warning(
-            "the checkpoint has no values for %d variables of metrics, optimizers or losses: %s. They keep their "
-            "initial values",
+            "the checkpoint has no values for %d variables of metrics, optimizers, losses or seed generators: %s. They "
+            "keep their initial values",
             len(keys),
             names,
             extra={"event": "hidden"},

@@ -16,6 +16,7 @@ import tensorflow as tf
 from trainerd.checkpoints.contents import variable_names
 from trainerd.checkpoints.contents.graph_digest import digest_of
 from trainerd.checkpoints.contents.keras_variables import (
+    drawn_seeds,
     hidden_variables,
     is_untracked,
     optimizer_kinds,
@@ -98,6 +99,7 @@ class FunctionSession(Session):
         self._begin_iterators(refuse=repeats)
         tracked = variables_among(own_objects(self._checkpoint))
         self._hidden = hidden_variables(self._job.state, tracked)
+        self._hidden |= drawn_seeds(self._step.graph, [*tracked, *self._hidden.values()])
         self._made([*tracked, *self._hidden.values()])
         held = [*tracked_objects(self._checkpoint), *self._hidden.values(), *self._passing]
         self._unsaved = require_saved(self._step.graph, held, refuse=repeats)
