@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainerd.errors import ConfigError
+from trainerd.system.regular_files import read_regular
 
 
 def is_script(path: Path) -> bool:
@@ -24,7 +25,7 @@ def keys_of(script: Path) -> dict[str, Any]:
       ConfigError: it does not exist, or cannot be read.
     """
     try:
-        source = script.read_bytes()
+        source = read_regular(script.resolve())
     except OSError as error:
         raise ConfigError(f"cannot read the script {script}: {error.strerror}.") from None
     return {"entry": script.name, "logdir": _written_logdir(source) or f"runs/{script.stem}"}
