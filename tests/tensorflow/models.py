@@ -35,6 +35,14 @@ def with_adam() -> keras.Model:
     return a_model(keras.optimizers.Adam(0.01))
 
 
+def a_line() -> keras.Model:
+    """One layer, for a test that would be the same with any model: it is traced sooner than `a_model`."""
+    keras.utils.set_random_seed(7)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1, use_bias=False)])
+    model.compile("sgd", "mse")
+    return model
+
+
 def reshuffled() -> tf.data.Dataset:
     """Six batches of ten, in another order each epoch."""
     return tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(60, seed=3).batch(10)
