@@ -18,7 +18,7 @@ import trainerd
 from tests.conftest import Fork
 from tests.tensorflow import models
 from tests.tensorflow.graphs import events, saved, state
-from tests.tensorflow.models import X, Y, assert_same, reshuffled, shuffled, terminate
+from tests.tensorflow.models import X, Y, a_line, assert_same, reshuffled, shuffled, terminate
 from tests.tensorflow.noting import instances
 from tests.waiting import send_signal, wait_for
 from trainerd.errors import DataError, InUseError, UsageError
@@ -30,14 +30,10 @@ EPOCH = 6  # batches
 OPTIONS: dict[str, Any] = {"verbose": 0, "shuffle": False}
 
 
-def a_model(optimizer: Any = None) -> keras.Model:
-    model = models.a_model(optimizer)
+def with_adam() -> keras.Model:
+    model = models.with_adam()
     model.build((None, 4))
     return model
-
-
-def with_adam() -> keras.Model:
-    return a_model(keras.optimizers.Adam(0.01))
 
 
 class At(keras.callbacks.Callback):  # type: ignore[misc]
@@ -59,7 +55,7 @@ def fail() -> None:
 
 
 def fit(
-    folder: Path, *before: Any, epochs: int = 4, patience: int = 2, make: Any = a_model, **options: Any
+    folder: Path, *before: Any, epochs: int = 4, patience: int = 9, make: Any = a_line, **options: Any
 ) -> tuple[keras.Model, trainerd.keras.Supervise, list[int]]:
     """A program that keeps `fit`, with callbacks that remember: its model, the callback, and the epochs it trained."""
     model = make()
@@ -80,13 +76,12 @@ def pause(folder: Path, batch: int, **options: Any) -> None:
 # ---------------------------------------------------------------------- the resume
 
 
-@pytest.mark.parametrize("make", [a_model, with_adam])
-def test_paused_after_an_epochs_last_batch_it_ends_where_it_would_have(tmp_path: Path, make: Any) -> None:
-    whole, _, _ = fit(tmp_path / "whole", make=make)
-    pause(tmp_path / "parts", EPOCH, make=make)
-    pause(tmp_path / "parts", EPOCH, make=make)
+def test_paused_after_an_epochs_last_batch_it_ends_where_it_would_have(tmp_path: Path) -> None:
+    whole, _, _ = fit(tmp_path / "whole", make=with_adam)
+    pause(tmp_path / "parts", EPOCH, make=with_adam)
+    pause(tmp_path / "parts", EPOCH, make=with_adam)
     assert saved(tmp_path / "parts")[0] == (12, "pause")
-    parts, supervise, trained = fit(tmp_path / "parts", make=make)
+    parts, supervise, trained = fit(tmp_path / "parts", make=with_adam)
     assert_same(whole, parts)
     assert trained == [2, 3] and supervise.step == 24
     assert saved(tmp_path / "parts")[0] == (24, "finish") == saved(tmp_path / "whole")[0]
@@ -102,9 +97,8 @@ def test_paused_in_mid_epoch_it_keeps_the_weights_and_restarts_the_epoch(tmp_pat
 
 def test_metrics_of_an_epoch_that_restarts_do_too(tmp_path: Path) -> None:
     def losses(folder: Path, *before: Any) -> Any:
-        model = a_model()
+        model = a_line()
         model.compile(keras.optimizers.SGD(0.0), "mse")
-        model.layers[1].rate = 0.0
         with trainerd.keras.Supervise(str(folder)) as supervise:
             fitted = model.fit(X, Y, batch_size=10, epochs=3, callbacks=[*before, supervise], **OPTIONS)
         return fitted.history["loss"]
@@ -138,7 +132,7 @@ def test_a_loop_over_fit_continues_in_a_later_one(tmp_path: Path, kind: str) -> 
 
     def train(folder: Path, *before: Any) -> keras.Model:
         stop = keras.callbacks.EarlyStopping("loss", patience=9, restore_best_weights=True)
-        callbacks, model = [stop] if kind == "best" else [], a_model()
+        callbacks, model = [stop] if kind == "best" else [], a_line()
         model.compile(keras.optimizers.Adam(0.01, use_ema=kind == "averages"), "mse")
         with trainerd.keras.Supervise(str(folder), callbacks=callbacks) as supervise:
             for epoch in range(3):
@@ -163,7 +157,7 @@ def test_what_the_end_of_training_does_to_the_weights_is_saved(tmp_path: Path, p
             self.model.set_weights([np.round(weight, 1) for weight in self.model.get_weights()])
 
     def train(*before: Any) -> keras.Model:
-        model = a_model()
+        model = a_line()
         with trainerd.keras.Supervise(str(tmp_path)) as supervise:
             model.fit(shuffled(), callbacks=[*before, Rounds(), supervise], **OPTIONS)
         return model
@@ -171,7 +165,7 @@ def test_what_the_end_of_training_does_to_the_weights_is_saved(tmp_path: Path, p
     with contextlib.suppress(trainerd.keras.Paused):
         train(At(EPOCH, lambda: send_signal(signal.SIGTERM if paused else signal.SIGUSR1)))
     trained = train()
-    kept = a_model()
+    kept = a_line()
     tf.train.Checkpoint(model=kept).read(tf.train.latest_checkpoint(str(tmp_path))).expect_partial()
     assert saved(tmp_path)[0] == (EPOCH, "finish")
     for mine, theirs in zip(trained.get_weights(), kept.get_weights(), strict=True):
@@ -219,7 +213,7 @@ def test_sigusr1_saves_and_fit_continues(tmp_path: Path) -> None:
 
 def test_a_request_in_a_validation_is_served_at_the_epochs_end(tmp_path: Path) -> None:
     asks = keras.callbacks.LambdaCallback(on_test_batch_end=lambda batch, logs: terminate() if batch == 1 else None)
-    model, ended = a_model(), list[int]()
+    model, ended = a_line(), list[int]()
     notes = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: ended.append(epoch))
     with pytest.raises(trainerd.keras.Paused), trainerd.keras.Supervise(str(tmp_path)) as supervise:
         model.fit(shuffled(), epochs=3, validation_data=(X, Y), callbacks=[asks, notes, supervise], **OPTIONS)
@@ -229,7 +223,7 @@ def test_a_request_in_a_validation_is_served_at_the_epochs_end(tmp_path: Path) -
 def test_checkpoints_and_curves_come_on_schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     boundaries = instances(monkeypatch, Boundary)
     until_due = [At(batch, lambda: None, lambda: boundaries[-1].flag.wants(Request.TICK)) for batch in (4, 8, 12)]
-    fit(tmp_path, *until_due, save_model_secs=0.2, save_summaries_secs=0.2)
+    fit(tmp_path, *until_due, make=models.a_model, save_model_secs=0.2, save_summaries_secs=0.2)
     assert "schedule" in {reason for _, reason in saved(tmp_path)}
     tags = {value.tag for event in events(tmp_path) for value in event.summary.value}
     assert {"loss", "mae"} <= tags and state(tmp_path).metrics["loss"] > 0
@@ -247,18 +241,20 @@ def test_one_program_at_a_time_and_the_signals_are_given_back(tmp_path: Path) ->
 # ---------------------------------------------------------------------- other ends of a fit
 
 
-@pytest.mark.parametrize("is_within", [True, False])
-def test_a_fit_that_fails_loses_what_was_not_saved_and_the_next_one_resumes(tmp_path: Path, is_within: bool) -> None:
-    """In one `with` statement, or in a notebook's cell that is run again."""
+def test_a_fit_that_fails_loses_what_was_not_saved_and_the_next_one_resumes(tmp_path: Path) -> None:
+    def train(supervise: trainerd.keras.Supervise, epochs: int, *before: Any) -> int:
+        a_line().fit(shuffled(), epochs=epochs, callbacks=[*before, supervise], **OPTIONS)
+        return supervise.step
+
     pause(tmp_path, 9)
-    supervise = trainerd.keras.Supervise(str(tmp_path))
-    with supervise if is_within else contextlib.nullcontext():
+    with trainerd.keras.Supervise(str(tmp_path)) as supervise:
         with pytest.raises(OSError, match="of another callback"):
-            a_model().fit(shuffled(), epochs=3, callbacks=[At(2, fail), supervise], **OPTIONS)
-        if not is_within:
-            supervise = trainerd.keras.Supervise(str(tmp_path))
-        a_model().fit(shuffled(), epochs=3, callbacks=[supervise], **OPTIONS)
-    assert supervise.step == 9 + 2 * EPOCH and [step for step, _ in saved(tmp_path)] == [21, 9]
+            train(supervise, 3, At(2, fail))
+        assert train(supervise, 3) == 9 + 2 * EPOCH
+    with pytest.raises(OSError, match="of another callback"):  # in a notebook's cell, which is run again
+        train(trainerd.keras.Supervise(str(tmp_path)), 4, At(2, fail))
+    assert train(trainerd.keras.Supervise(str(tmp_path)), 4) == 9 + 3 * EPOCH
+    assert [step for step, _ in saved(tmp_path)] == [27, 21, 9]
 
 
 def test_an_error_that_leaves_the_with_statement_is_the_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -270,7 +266,7 @@ def test_an_error_that_leaves_the_with_statement_is_the_runs(tmp_path: Path, cap
 
 
 def test_a_removed_run_directory_begins_anew(tmp_path: Path) -> None:
-    supervise, model = trainerd.keras.Supervise(str(tmp_path / "run")), a_model()
+    supervise, model = trainerd.keras.Supervise(str(tmp_path / "run")), a_line()
     with contextlib.suppress(OSError):
         model.fit(shuffled(), epochs=2, callbacks=[At(9, fail), supervise], **OPTIONS)
     shutil.rmtree(tmp_path / "run")
@@ -290,33 +286,33 @@ def test_a_fit_of_another_thread_is_refused_until_that_thread_has_ended(tmp_path
 
     def work() -> None:
         with contextlib.suppress(OSError):
-            a_model().fit(shuffled(), callbacks=[At(2, fail), supervise], **OPTIONS)
+            a_line().fit(shuffled(), callbacks=[At(2, fail), supervise], **OPTIONS)
         other.wait(60)
 
     thread = threading.Thread(target=work)
     thread.start()
     wait_for(lambda: supervise.step == 1, "the first step", 60)
     try:
-        a_model().fit(shuffled(), callbacks=[supervise], **OPTIONS)
+        a_line().fit(shuffled(), callbacks=[supervise], **OPTIONS)
     except UsageError as error:
         refused.append(str(error))
     other.set()
     thread.join()
-    a_model().fit(shuffled(), callbacks=[supervise], **OPTIONS)
+    a_line().fit(shuffled(), callbacks=[supervise], **OPTIONS)
     assert "has not ended" in refused[0] and supervise.step == EPOCH
 
 
 def test_an_evaluation_with_the_same_callback_changes_nothing(tmp_path: Path) -> None:
     with trainerd.keras.Supervise(str(tmp_path)) as supervise:
-        model, other, evaluates = a_model(), a_model(), keras.callbacks.Callback()
+        model, other, evaluates = a_line(), a_line(), keras.callbacks.Callback()
 
         def evaluate(*args: Any, **options: Any) -> None:
             model.evaluate(X, Y, verbose=0, callbacks=[supervise])
             other.predict(X, verbose=0, callbacks=[supervise])
 
         evaluates.on_train_batch_end = evaluates.on_epoch_end = evaluate
-        model.fit(reshuffled(), epochs=2, callbacks=[evaluates, supervise], **OPTIONS)
-    assert supervise.step == 12 and saved(tmp_path) == [(12, "finish")]
+        model.fit(reshuffled().take(2), epochs=2, callbacks=[evaluates, supervise], **OPTIONS)
+    assert supervise.step == 4 and saved(tmp_path) == [(4, "finish")]
 
 
 LEFT_OPEN = """
@@ -336,17 +332,17 @@ model.fit(ones, ones, batch_size=1, verbose=0, callbacks=callbacks)
 """
 
 
-@pytest.mark.parametrize("how", ["callback", "exit"])
-def test_a_fit_without_with_is_ended_as_the_program_ends(fork: Fork, tmp_path: Path, how: str) -> None:
+def test_a_fit_without_with_is_ended_as_the_program_ends(fork: Fork, tmp_path: Path) -> None:
     (tmp_path / "left_open.py").write_text(LEFT_OPEN)
 
-    def run(how: str) -> int:
-        return int(fork(tmp_path, program="left_open.py", arguments=[how, str(tmp_path)]).end())
+    def run(how: str, logdir: Path) -> int:
+        return int(fork(tmp_path, program="left_open.py", arguments=[how, str(logdir)]).end())
 
-    assert run(how) == {"callback": 1, "exit": 0}[how]
-    assert not saved(tmp_path) and state(tmp_path).phase is Phase.FAILED
-    assert run("no") == 0
-    assert saved(tmp_path) == [(20, "finish")] and state(tmp_path).phase is Phase.FINISHED
+    for how, code in (("callback", 1), ("exit", 0)):
+        assert run(how, tmp_path / how) == code
+        assert not saved(tmp_path / how) and state(tmp_path / how).phase is Phase.FAILED
+    assert run("no", tmp_path / "exit") == 0
+    assert saved(tmp_path / "exit") == [(20, "finish")] and state(tmp_path / "exit").phase is Phase.FINISHED
 
 
 def test_data_warns_and_returns_the_dataset() -> None:
