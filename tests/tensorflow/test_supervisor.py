@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -296,10 +295,10 @@ def test_a_program_that_does_not_end_its_session_is_saved_all_the_same(fork: For
     assert state(tmp_path / "run").phase is expected
 
 
-def test_what_cannot_be_saved_at_the_end_keeps_nothing_else_from_it(tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "ignore", "-c", UNSTOPPED, "first fails", str(tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2])
-    assert done.returncode == 0 and "no room" in done.stderr
+def test_what_cannot_be_saved_at_the_end_keeps_nothing_else_from_it(fork: Fork, tmp_path: Path) -> None:
+    (tmp_path / "unstopped.py").write_text(UNSTOPPED)
+    program = fork(tmp_path, program="unstopped.py", arguments=["first fails", str(tmp_path / "run")])
+    assert program.end() == 0 and "no room" in program.text, program.text
     found = [state(Path(f"{tmp_path}/run{n}")) for n in ("", "2")]
     assert sorted((each.phase, each.exit_code) for each in found) == [(Phase.FAILED, 74), (Phase.FINISHED, None)]
     assert sorted(saved(Path(f"{tmp_path}/run{n}"))[0][0] for n in ("", "2")) == [0, 20]
