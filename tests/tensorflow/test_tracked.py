@@ -56,29 +56,31 @@ def test_a_fit_that_makes_variables_too_late_to_restore_them_is_refused(tmp_path
     assert fit(4, built=True)[0] < whole[-1]
 
 
-def run(logdir: Path, what: str, name: str = "model") -> list[float]:
-    """A program of two functions: one of a model that it makes when it is first called, and one of a count."""
+def run(logdir: Path, what: str) -> list[float]:
+    """A program of two functions: one of a model that it makes when it is first called, and one of a count.
+
+    The model's name in the checkpoint has what separates names there.
+    """
     model, count = Unbuilt(True), tf.Variable(0.0)
     functions = {
         "model": lambda: model(X)[0, 0] * 0.0 + model.blocks[0].bias.assign_add(tf.ones([3]))[0],
         "count": lambda: count.assign_add(1.0),
     }
-    checkpoint = tf.train.Checkpoint(**{name: model, "count": count})
+    checkpoint = tf.train.Checkpoint(**{"a/my.model": model, "count": count})
     with trainerd.Supervisor(checkpoint=checkpoint, logdir=str(logdir)).managed_session() as session:
         return [float(session.run(functions[what])) for _ in range(3)]
 
 
-@pytest.mark.parametrize("name", ["model", "my.model", "a/model"])
-def test_nothing_is_saved_until_what_is_in_a_list_has_its_values(tmp_path: Path, name: str) -> None:
-    before = run(tmp_path, "model", name)
+def test_nothing_is_saved_until_what_is_in_a_list_has_its_values(tmp_path: Path) -> None:
+    before = run(tmp_path, "model")
     with pytest.raises(StorageError, match="what was restored has not all its variables yet"):
-        run(tmp_path, "count", name)
-    assert run(tmp_path, "model", name)[0] > before[-1]
+        run(tmp_path, "count")
+    assert run(tmp_path, "model")[0] > before[-1]
 
 
 def test_an_optimizer_that_is_built_late_tracks_what_was_restored_from_a_list(tmp_path: Path) -> None:
     def run(steps: int) -> list[float]:
-        model, optimizer = Unbuilt(True), keras.optimizers.Adam(0.1)
+        model, optimizer = Unbuilt(True), keras.optimizers.SGD(0.1, momentum=0.9)
         model(X)
 
         def step() -> Any:
