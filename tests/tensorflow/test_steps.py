@@ -158,11 +158,9 @@ def test_several_functions_may_be_run(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- exactness
 
 
-@pytest.mark.parametrize(
-    ("stops", "at_once"), every(4, [([3, 15, 31], True), ([1], True), ([1], False), ([3, 15, 31], False)])
-)
+@pytest.mark.parametrize(("stops", "at_once"), every(2, [([3, 30], True), ([1], False)]))
 def test_in_parts_it_is_what_it_is_in_one(tmp_path: Path, stops: list[int], at_once: bool) -> None:
-    """The model is only built by its first step, and the data stands in mid-epoch."""
+    """The model is only built by its first step, and the data stands in mid-epoch, or at an epoch's end."""
     whole, last = program(), 0
     run(whole.supervised(None), whole.step, 40)
     for stop in [*stops, 40]:
