@@ -52,8 +52,30 @@ def rundir(project: Path) -> Iterator[RunDirectory]:
         os.kill(holder.pid, signal.SIGKILL)
 
 
+# What `trainerd status --json` prints, by a process that fails if it has imported what takes long.
+QUICK_STATUS = """
+import sys
+from trainerd.cli import main
+try:
+    main(["status", "--json"])
+finally:
+    assert not {"tensorflow", "keras", "numpy", "rich"} & set(sys.modules)
+"""
+
+
+def followed_lines(project: Path) -> list[str]:
+    """The next three lines of the log, as `trainerd logs -f` prints them until Ctrl-C."""
+    command = [*COMMAND, "logs", "-f", "-n", "0"]
+    with subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, text=True) as follow:
+        assert follow.stdout is not None
+        lines = [follow.stdout.readline() for _ in range(3)]
+        follow.send_signal(signal.SIGINT)
+        assert follow.wait(timeout=30) == 130
+    return lines
+
+
 def test_a_daemons_life(project: Path, rundir: RunDirectory) -> None:
-    write_config(project)
+    write_config(project, more="[log]\nprogress_secs = 0.2\n")
     started = trainerd(project, "start")
     match = re.search(r"training in the background: pid (\d+), step (\d+)", started)
     assert match and int(match[2]) >= 1
@@ -64,10 +86,10 @@ def test_a_daemons_life(project: Path, rundir: RunDirectory) -> None:
     assert process.cwd() == str(project)
 
     assert f"process {pid} trains in" in trainerd(project, "start", code=75)
-    status = trainerd(project, "status")
-    assert f"training (pid {pid})" in status
-    found = json.loads(trainerd(project, "status", "--json"))
+    assert f"training (pid {pid})" in trainerd(project, "status")
+    found = json.loads(subprocess.check_output([sys.executable, "-c", QUICK_STATUS], cwd=project))
     assert found["running"] and found["phase"] == "training" and found["pid"] == pid
+    assert all("step" in line for line in followed_lines(project))
 
     saved_text = trainerd(project, "save", "--wait")
     match = re.search(r"saved step (\d+)", saved_text)
@@ -182,20 +204,6 @@ def test_a_daemon_that_fails_later_reports_to_who_asks(project: Path, rundir: Ru
     assert not (state := read_state(rundir.state)) or state.phase is not Phase.PAUSED or saved(rundir)
 
 
-def test_logs_are_followed(project: Path, rundir: RunDirectory) -> None:
-    write_config(project, more="[log]\nprogress_secs = 0.2\n")
-    trainerd(project, "start")
-    with subprocess.Popen(
-        [*COMMAND, "logs", "-f", "-n", "0"], cwd=project, stdout=subprocess.PIPE, text=True
-    ) as follow:
-        assert follow.stdout is not None
-        lines = [follow.stdout.readline() for _ in range(3)]
-        follow.send_signal(signal.SIGINT)
-        assert follow.wait(timeout=30) == 130
-    assert all("step" in line for line in lines)
-    trainerd(project, "pause", "--wait")
-
-
 @pytest.mark.parametrize("library", every(4, ["libtensorflow_framework", "numpy", "", "h5py"]))
 def test_sigterm_during_the_import_of_tensorflow(project: Path, rundir: RunDirectory, library: str) -> None:
     """The signal comes as soon as the process has loaded a library: a different point of the import for each."""
@@ -210,18 +218,6 @@ def test_sigterm_during_the_import_of_tensorflow(project: Path, rundir: RunDirec
     state = read_state(rundir.state)
     assert state is not None and state.phase is Phase.PAUSED
     assert "Traceback" not in text
-
-
-def test_status_is_quick_and_loads_no_tensorflow(project: Path, rundir: RunDirectory) -> None:
-    write_config(project)
-    trainerd(project, "start")
-    code = (
-        "import sys\nfrom trainerd.cli import main\n"
-        "try:\n    main(['status', '--json'])\n"
-        "finally:\n    assert not {'tensorflow', 'keras', 'numpy', 'rich'} & set(sys.modules)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], cwd=project, check=True, capture_output=True)
-    trainerd(project, "pause", "--wait")
 
 
 class Terminal:

@@ -73,7 +73,7 @@ def test_a_program_is_paused_saved_and_resumes(start: Start, project: Path, entr
 def test_a_program_of_many_sessions_is_paused(start: Start, project: Path) -> None:
     write_config(project, entry="jobs:program_of_rounds")
     last = 0
-    for _ in range(3):
+    for _ in range(2):
         run = start("run")
         run.until_training(last + 500)
         assert run.pause() == 0, run.text
