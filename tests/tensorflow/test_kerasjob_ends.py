@@ -19,6 +19,7 @@ from tests.tensorflow.models import (
     Marks,
     X,
     Y,
+    a_line,
     a_model,
     assert_same,
     endless,
@@ -52,7 +53,7 @@ def test_the_end_of_an_epoch_gives_its_metrics() -> None:
 def test_other_callbacks_make_a_stopped_training_continue(tmp_path: Path) -> None:
     def make(patience: int) -> trainerd.KerasJob:
         stop = keras.callbacks.EarlyStopping("loss", patience=patience, min_delta=100.0)
-        return trainerd.KerasJob(a_model(), shuffled(), callbacks=[stop], epochs=8)
+        return trainerd.KerasJob(a_line(), shuffled(), callbacks=[stop], epochs=8)
 
     session = opened(make(1))
     assert train(session) == "a callback stopped the training in epoch 2"
@@ -101,19 +102,19 @@ def uncompiled() -> keras.Model:
         (lambda: trainerd.KerasJob(uncompiled(), shuffled()), "is not compiled"),
         (lambda: trainerd.KerasJob("model", shuffled()), "must be a keras.Model"),
         (lambda: trainerd.KerasJob(a_model(run_eagerly=True), shuffled()), "without run_eagerly"),
-        (lambda: trainerd.KerasJob(a_model(), endless()), "give steps_per_epoch"),
-        (lambda: trainerd.KerasJob(a_model(), [X, Y]), "must be a tf.data.Dataset, or a tuple of arrays"),
-        (lambda: trainerd.KerasJob(a_model(), (X, Y[:5])), "same number of examples"),
-        (lambda: trainerd.KerasJob(a_model(), (None, X)), "no array of examples"),
-        (lambda: trainerd.KerasJob(a_model(), (X.tolist(), Y.tolist())), "no array of examples"),
-        (lambda: trainerd.KerasJob(a_model(), (X, "y")), "no array of examples"),
+        (lambda: trainerd.KerasJob(a_line(), endless()), "give steps_per_epoch"),
+        (lambda: trainerd.KerasJob(a_line(), [X, Y]), "must be a tf.data.Dataset, or a tuple of arrays"),
+        (lambda: trainerd.KerasJob(a_line(), (X, Y[:5])), "same number of examples"),
+        (lambda: trainerd.KerasJob(a_line(), (None, X)), "no array of examples"),
+        (lambda: trainerd.KerasJob(a_line(), (X.tolist(), Y.tolist())), "no array of examples"),
+        (lambda: trainerd.KerasJob(a_line(), (X, "y")), "no array of examples"),
         (lambda: trainerd.KerasJob(returning(1.0), shuffled()), "must return a dict of name to value"),
-        (lambda: trainerd.KerasJob(a_model(), shuffled(), callbacks=["x"]), "is no keras.callbacks.Callback"),
+        (lambda: trainerd.KerasJob(a_line(), shuffled(), callbacks=["x"]), "is no keras.callbacks.Callback"),
         (
-            lambda: trainerd.KerasJob(a_model(), shuffled(), callbacks=[keras.callbacks.BackupAndRestore("b")]),
+            lambda: trainerd.KerasJob(a_line(), shuffled(), callbacks=[keras.callbacks.BackupAndRestore("b")]),
             "leave BackupAndRestore out",
         ),
-        (lambda: trainerd.KerasJob(a_model(), tf.data.Dataset.from_tensors(X)), "does not trace"),
+        (lambda: trainerd.KerasJob(a_line(), tf.data.Dataset.from_tensors(X)), "does not trace"),
     ],
 )
 def test_what_it_cannot_train_it_refuses(make: Callable[[], trainerd.KerasJob], words: str) -> None:
@@ -143,7 +144,7 @@ def returning(value: Any) -> keras.Model:
 )
 def test_a_wrong_argument_is_refused_before_it_trains(options: dict[str, Any]) -> None:
     with pytest.raises(EntryError, match=next(iter(options))):
-        KerasJobSession(trainerd.KerasJob(a_model(), (X, Y), **options))
+        KerasJobSession(trainerd.KerasJob(a_line(), (X, Y), **options))
 
 
 class TwoReplicas:
@@ -156,7 +157,7 @@ class TwoReplicas:
 def test_a_model_of_a_strategy_is_refused(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """One of a single device too: its optimizer wants to be called in that strategy's scope."""
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
-        model = a_model()
+        model = a_line()
     if count == 2:
         monkeypatch.setattr(type(model), "distribute_strategy", TwoReplicas())
     with pytest.raises(EntryError, match=r"outside of `strategy\.scope\(\)`"):
@@ -192,7 +193,7 @@ def test_a_callback_that_stops_before_a_batch_has_one_as_under_fit(when: str) ->
 
         return keras.callbacks.LambdaCallback(**{when: stop})
 
-    plain, ours = a_model(), a_model()
+    plain, ours = a_line(), a_line()
     plain.fit(shuffled(), epochs=3, callbacks=[stopping(plain)], shuffle=False, verbose=0)
     session = opened(trainerd.KerasJob(ours, shuffled(), callbacks=stopping(ours), epochs=3))
     train(session)
@@ -228,7 +229,7 @@ def test_the_end_of_an_epoch_that_failed_is_done_again_as_it_was(tmp_path: Path)
     def make(*more: Any, epochs: int = 3) -> tuple[trainerd.KerasJob, Counts]:
         counts = Counts()
         callbacks = [counts, *more]
-        return trainerd.KerasJob(a_model(), shuffled(), (X * 50, Y), callbacks=callbacks, epochs=epochs), counts
+        return trainerd.KerasJob(a_line(), shuffled(), (X * 50, Y), callbacks=callbacks, epochs=epochs), counts
 
     job, expected = make()
     train(opened(job))
@@ -245,7 +246,7 @@ def test_the_end_of_an_epoch_that_failed_is_done_again_as_it_was(tmp_path: Path)
 
 
 def test_what_is_again_as_it_was_made_is_remembered_too(tmp_path: Path) -> None:
-    first = opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=[Counts()], epochs=9))
+    first = opened(trainerd.KerasJob(a_line(), shuffled(), callbacks=[Counts()], epochs=9))
     train(first, 18)
     flag = Flag()
     first.bind(flag)
@@ -253,7 +254,7 @@ def test_what_is_again_as_it_was_made_is_remembered_too(tmp_path: Path) -> None:
     first.run_until(19)  # callbacks are told of the batch, and wait for it
     first.snapshot().write(tmp_path / "model.ckpt-18", lambda size: None)
     counts = Counts()
-    second = opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=[counts], epochs=9))
+    second = opened(trainerd.KerasJob(a_line(), shuffled(), callbacks=[counts], epochs=9))
     second.restore(tmp_path / "model.ckpt-18")
     assert counts.left == 0 and counts.began == 19 and counts.ended == 18
     train(second, 20)
@@ -329,7 +330,7 @@ class Collects(keras.callbacks.Callback):  # type: ignore[misc]
 def test_collections_are_remembered_and_what_cannot_be_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first = opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=[Collects()], epochs=5))
+    first = opened(trainerd.KerasJob(a_line(), shuffled(), callbacks=[Collects()], epochs=5))
     train(first, 25)
     for _ in range(2):
         first.snapshot().write(tmp_path / "model.ckpt-25", lambda size: None)
@@ -339,7 +340,7 @@ def test_collections_are_remembered_and_what_cannot_be_is_reported(
         and ": lost (of the type object)" in reported
     )
     collects = Collects()
-    second = opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=[collects], epochs=5))
+    second = opened(trainerd.KerasJob(a_line(), shuffled(), callbacks=[collects], epochs=5))
     second.restore(tmp_path / "model.ckpt-25")
     train(second)
     assert collects.by_parity == {0: [0, 2, 4], 1: [1, 3]} and list(collects.last) == [2, 3, 4]
@@ -377,7 +378,7 @@ class Forgets(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def test_what_a_callback_forgets_is_named_before_the_first_step(caplog: pytest.LogCaptureFixture) -> None:
-    session = opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=[Forgets(), Marks()]))
+    session = opened(trainerd.KerasJob(a_line(), shuffled(), callbacks=[Forgets(), Marks()]))
     session.run_until(1)
     [reported] = [each.getMessage() for each in caplog.records if getattr(each, "event", "") == "callbacks"]
     assert "the callback Forgets" in reported
@@ -411,7 +412,7 @@ def test_an_array_that_is_changed_where_it_is_counts_an_end_that_failed_once(tmp
     def job() -> tuple[CountsInPlace, Any]:
         counts = CountsInPlace()
         callbacks = [counts, keras.callbacks.LambdaCallback(on_epoch_end=upload)]
-        return counts, opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=callbacks, epochs=3))
+        return counts, opened(trainerd.KerasJob(a_line(), shuffled(), callbacks=callbacks, epochs=3))
 
     _, first = job()
     with pytest.raises(JobError):
@@ -482,7 +483,7 @@ def test_the_end_of_data_that_nobody_foresees_is_reported_after_a_pause_too(tmp_
 @pytest.mark.parametrize(("max_steps", "epochs"), [(12, 2), (13, 3), (None, 2**31 - 1)])
 def test_callbacks_get_a_number_of_epochs_where_the_job_has_none(max_steps: int | None, epochs: int) -> None:
     marks = Marks()
-    KerasJobSession(trainerd.KerasJob(a_model(), shuffled(), callbacks=[marks]), max_steps=max_steps)
+    KerasJobSession(trainerd.KerasJob(a_line(), shuffled(), callbacks=[marks]), max_steps=max_steps)
     assert marks.params["epochs"] == epochs
 
 
@@ -520,19 +521,19 @@ def test_a_rehearsal_names_a_validation_that_does_not_repeat(caplog: pytest.LogC
 
 @pytest.mark.parametrize("method", ["on_epoch_end", "on_test_begin"])
 def test_a_callback_that_fails_is_named(tmp_path: Path, method: str) -> None:
-    session = opened(trainerd.KerasJob(a_model(), shuffled(), (X, Y), callbacks=[Marks(), Fails(method)], epochs=2))
+    session = opened(trainerd.KerasJob(a_line(), shuffled(), (X, Y), callbacks=[Marks(), Fails(method)], epochs=2))
     with pytest.raises(JobError, match=f"^{method} of the callback Fails failed after step 6") as caught:
         train(session)
     assert caught.value.sound and "no such figure" in str(caught.value.details)
     session.snapshot().write(tmp_path / "model.ckpt-6", lambda size: None)
-    again = opened(trainerd.KerasJob(a_model(), shuffled(), epochs=2))
+    again = opened(trainerd.KerasJob(a_line(), shuffled(), epochs=2))
     again.restore(tmp_path / "model.ckpt-6")
     train(again)
     assert again.step == 12
 
 
 def test_no_data_at_all_is_reported() -> None:
-    session = opened(trainerd.KerasJob(a_model(), unknown().take(0)))
+    session = opened(trainerd.KerasJob(a_line(), unknown().take(0)))
     with pytest.raises(JobError, match="no batch at all"):
         train(session)
 
@@ -540,7 +541,7 @@ def test_no_data_at_all_is_reported() -> None:
 def test_a_checkpoint_of_another_kind_of_job_does_not_fit(tmp_path: Path) -> None:
     tf.train.Checkpoint(v=tf.Variable(1.0)).write(str(tmp_path / "model.ckpt-1"))
     with pytest.raises(DataError, match="it is not of a KerasJob"):
-        opened(trainerd.KerasJob(a_model(), shuffled())).restore(tmp_path / "model.ckpt-1")
+        opened(trainerd.KerasJob(a_line(), shuffled())).restore(tmp_path / "model.ckpt-1")
 
 
 class Freezes(keras.callbacks.Callback):  # type: ignore[misc]
@@ -566,14 +567,14 @@ def test_an_evaluation_that_fails_leaves_the_weights_of_the_last_step(swaps: boo
     held_out = tf.data.Dataset.from_tensors((X, Y)).map(
         lambda x, y: (tf.ensure_shape(tf.py_function(read, [x], tf.float32), X.shape), y)
     )
-    model = a_model()
+    model = a_line()
     model.compile(keras.optimizers.Adam(0.05, use_ema=True, ema_momentum=0.9), "mse")
     callbacks = [keras.callbacks.SwapEMAWeights()] if swaps else []
     session = opened(trainerd.KerasJob(model, shuffled(), validation_data=held_out, callbacks=callbacks))
     with pytest.raises(JobError, match="evaluate failed after step 6") as caught:
         train(session)
     assert caught.value.sound
-    alone = a_model()
+    alone = a_line()
     alone.compile(keras.optimizers.Adam(0.05, use_ema=True, ema_momentum=0.9), "mse")
     train(opened(trainerd.KerasJob(alone, shuffled())), 6)
     assert_same(alone, model)
@@ -648,13 +649,13 @@ class Rows(keras.callbacks.CSVLogger):  # type: ignore[misc]
 
 def test_a_pause_closes_the_files_of_a_programs_own_logger_and_no_more(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
-    session = opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=[Rows(str(path))]))
+    session = opened(trainerd.KerasJob(a_line(), shuffled(), callbacks=[Rows(str(path))]))
     train(session, 6)
     session.end(finished=False)
     assert path.read_text().startswith("epoch,")
     path.write_text("secs,loss\n1,2\n3,4\n")
     session.snapshot().write(tmp_path / "model.ckpt-6", lambda size: None)
-    again = opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=[Rows(str(path))]))
+    again = opened(trainerd.KerasJob(a_line(), shuffled(), callbacks=[Rows(str(path))]))
     again.restore(tmp_path / "model.ckpt-6")
     assert path.read_text() == "secs,loss\n1,2\n3,4\n"
     again.end(finished=False)
