@@ -43,6 +43,12 @@ def batches(*, named: bool) -> Any:
     return lambda count: [{"a": a, "b": b} if named else (a, b)]
 
 
+def written(model: Any, form: str, folder: Path) -> Path:
+    path = folder / ("model.keras" if form == "keras" else "savedmodel")
+    model.save(path) if form == "keras" else model.export(str(path), verbose=False)
+    return path
+
+
 @pytest.mark.parametrize(
     ("form", "named"),
     [("keras", True), ("keras", False), ("savedmodel", True), ("savedmodel", False)],
@@ -50,16 +56,20 @@ def batches(*, named: bool) -> Any:
 @pytest.mark.long
 def test_a_model_with_several_inputs(tmp_path: Path, form: str, named: bool) -> None:
     model = two_inputs(named=named)
-    path = tmp_path / ("model.keras" if form == "keras" else "savedmodel")
-    model.save(path) if form == "keras" else model.export(str(path), verbose=False)
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    exportable = Exportable(model=model, examples=batches(named=named))
-    references = references_of(exportable, set(), {}, scratch)
-    assert re.fullmatch("3 variables, outputs (bit for bit|to .*)", verify(path, form, references, scratch))
+    path = written(model, form, tmp_path)
+    references = references_of(Exportable(model=model, examples=batches(named=named)), set(), {}, tmp_path)
+    assert re.fullmatch("3 variables, outputs (bit for bit|to .*)", verify(path, form, references, tmp_path))
+
+
+@pytest.mark.parametrize("form", ["keras", "savedmodel"])
+@pytest.mark.long
+def test_a_value_that_is_not_the_models_is_named(tmp_path: Path, form: str) -> None:
+    model = two_inputs(named=True)
+    path = written(model, form, tmp_path)
     model.layers[-1].kernel.assign_add(tf.ones_like(model.layers[-1].kernel))
+    references = references_of(Exportable(model=model, examples=batches(named=True)), set(), {}, tmp_path)
     with pytest.raises(ReleaseError, match=r"lacks 1 of the model's 3 variables: dense\S*/kernel"):
-        verify(path, form, references_of(exportable, set(), {}, scratch), scratch)
+        verify(path, form, references, tmp_path)
 
 
 def test_outputs_differ_as_a_share_of_the_largest() -> None:
