@@ -135,7 +135,7 @@ def test_a_script_needs_no_config(start: Start, project: Path) -> None:
     assert first.end() == 0, first.text
     paused = start("pause", "--wait", rundir=rundir)  # commands know the script that was started here
     assert paused.end() == 0, paused.text
-    own = start("run", *arguments, rundir=rundir)
+    own = start("run", rundir=rundir)  # with the same options
     assert own.end() == 0 and "epochs [0, 1, 2] loss" in own.text and saved(own.rundir)[0] == 300
     exported = start("export", "out", rundir=rundir)
     assert exported.end() == 0 and (project / "out" / "model.keras").exists(), exported.text
@@ -158,6 +158,13 @@ def test_what_is_wrong_with_options_of_a_script_is_said(
     write_config(project)
     run = start(*arguments)
     assert run.end() in (64, 69, 78) and says in run.text, run.text
+
+
+def test_a_script_that_trains_elsewhere_ends_when_it_is_asked_to_pause(start: Start, project: Path) -> None:
+    (project / "train.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(600)\n")
+    run = start("run", "train.py", rundir=project / "runs" / "train")
+    run.until_printed("loading")
+    assert run.pause() == 0 and "before" in run.text, run.text
 
 
 @pytest.mark.long

@@ -28,6 +28,7 @@ from trainerd.history.curves import event_files
 from trainerd.rundir import registry
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.registry import RegisteredRun
 from trainerd.rundir.runs import all_paths
 from trainerd.rundir.state import LARGEST, read_state
 from trainerd.system.absolute import absolute
@@ -51,7 +52,11 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
         if not str(value):
             self.fail("expected a run or a path, got ''.", param, ctx)
         path = Path(value)
-        if os.path.isfile(path):  # noqa: PTH113  no error where it may not be looked at
+        if is_script(path) and os.path.isfile(path):  # noqa: PTH113  no error where it may not be looked at
+            if ctx is not None:
+                ctx.meta[_CONFIG] = path
+            return configs.load_rundir(path)
+        if os.path.isfile(path):  # noqa: PTH113
             self.fail(f"Directory {str(value)!r} is a file.", param, ctx)
         is_argument = param is not None and param.param_type_name == "argument"
         is_there = os.path.lexists(path)
@@ -325,7 +330,21 @@ def load_config(config_path: Path | None) -> Config:
       ConfigError: it is wrong.
     """
     path = _find_config(config_path)
-    return _example() if path is None else configs.load(path)
+    if path is None and (run := _script_of_folder()) is not None:
+        path = run.config
+    return _example() if path is None else _as_started(configs.load(path))
+
+
+def _as_started(config: Config) -> Config:
+    """Return the config of a script that has none, with the options with which it was last started."""
+    if config.path is None or not is_script(config.path):
+        return config
+    runs = [run for run in registry.known() if run.config == config.path and run.script is not None]
+    if not runs:
+        return config
+    script = next((run for run in runs if run.path == config.rundir), runs[0]).script
+    assert script is not None
+    return replace(config, script=ScriptConfig(adopt=script.adopt, arguments=script.arguments))
 
 
 def config_of_run(run: RunOptions) -> Config:
@@ -339,7 +358,7 @@ def config_of_run(run: RunOptions) -> Config:
     is_example = config_path is None and run.logdir is not None and _is_of_digits(absolute(run.logdir))
     if is_example:  # whatever job is in this folder
         return run.overrides()(_example())
-    return run.overrides()(load_config(config_path or _script_of_folder()))
+    return run.overrides()(load_config(config_path))
 
 
 def _config_of_start(logdir: Path | None) -> Path | None:
@@ -354,21 +373,23 @@ def _config_of_start(logdir: Path | None) -> Path | None:
     return next((path for path in found if path is not None and path.exists()), None)
 
 
-def _script_of_folder() -> Path | None:
-    """Return the script of the current folder that was started without a config; None if there is a config, or none.
+def _script_of_folder() -> RegisteredRun | None:
+    """Return the run of the script that was started in the current folder without a config; None if there is none.
+
+    A run that trains comes before others, and one that has trained before one that has not.
 
     Raises:
       UsageError: there are several.
     """
-    if Path(configs.NAME).exists():
-        return None
     here = Path.cwd()
-    found = sorted({run.config for run in registry.known() if run.config is not None and run.config.parent == here})
-    scripts = [path for path in found if is_script(path) and path.exists()]
-    if len(scripts) > 1:
-        names = ", ".join(path.name for path in scripts)
-        raise UsageError(f"several scripts of {here} have been started: {names}. Name one with --config.")
-    return scripts[0] if scripts else None
+    found = [run for run in registry.known() if run.script is not None and run.script.folder == here]
+    found = [run for run in found if run.config is not None and run.config.exists()]
+    trained = [run for run in found if RunDirectory(run.path).steps()]
+    runs = [run for run in found if read_holder(RunDirectory(run.path)) is not None] or trained or found
+    if len(runs) > 1:
+        names = ", ".join(str(run.path) for run in runs)
+        raise UsageError(f"several scripts were started in {here}. Name a run with --logdir: {names}.")
+    return runs[0] if runs else None
 
 
 def _is_of_digits(logdir: Path) -> bool:
@@ -466,7 +487,9 @@ def find_rundir(run: RunOptions) -> RunDirectory:
     """
     if run.logdir is not None:
         return _trusted(absolute(run.logdir))
-    path = _find_config(run.config_path or _script_of_folder())
+    path = _find_config(run.config_path)
+    if path is None and (found := _script_of_folder()) is not None:
+        return _trusted(found.path)
     return _trusted(_example().rundir if path is None else configs.load_rundir(path))
 
 

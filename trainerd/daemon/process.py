@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import parse as configs
+from trainerd.config.bare_script import is_script
 from trainerd.config.schema import Config
 from trainerd.daemon import failures, logs, over, tensorflow_import
 from trainerd.daemon.program import DaemonHost, run
@@ -39,7 +40,7 @@ from trainerd.loop.flag import Request
 from trainerd.loop.outcome import PAUSED_EARLY, Outcome
 from trainerd.loop.signals.dispatch import DaemonFlag, daemon_listens, renew_handlers
 from trainerd.loop.ticker import BY_FILE
-from trainerd.rundir import lock, request_files, run_events
+from trainerd.rundir import lock, registry, request_files, run_events
 from trainerd.rundir.claim import Claim
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer
@@ -137,6 +138,7 @@ class TrainerProcess:
             self._rundir,
             self._config.entry,
             config=self._config.path,
+            script=_started(self._config),
             before=lambda state: replace(state, **self._as_it_was_left()),
             observers=[self._notifier.observe, self._observe_watchdog, self._observe_member, *self._observers],
         )
@@ -355,9 +357,20 @@ class TrainerProcess:
 
     def _look_at_disk(self) -> None:
         self._claim.flush()
+        self._end_before_fit()
         # A program may have no session now that looks.
         if self._flag.has_program and request_files.is_pause_asked(self._rundir):
             self._flag.raise_for(Request.PAUSE, BY_FILE)
+
+    def _end_before_fit(self) -> None:
+        """End a script that is asked to pause before its first `fit`: nothing else listens, and nothing is lost."""
+        is_before = run_job.is_program(self._config.entry) and self._reporter.state.phase is Phase.STARTING
+        if is_before and self._flag.wants(Request.PAUSE):
+            request_files.consume_pause(self._rundir)
+            try:
+                self._end_early(PAUSED_EARLY)
+            finally:
+                end_now(0)
 
     def _beat(self) -> None:
         logs.restore_handlers()
@@ -393,3 +406,10 @@ class TrainerProcess:
             self._reporter.update(phase=Phase.FAILED, error=shown, exit_code=exit_code_of(error))
         if self._member is not None:
             self._member.end(error)
+
+
+def _started(config: Config) -> registry.StartedScript | None:
+    """Return how a script that has no config is started; None for others."""
+    if config.path is None or not is_script(config.path):
+        return None
+    return registry.StartedScript(config.folder, config.script.adopt, config.script.arguments)

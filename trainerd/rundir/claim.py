@@ -42,6 +42,7 @@ class Claim:
       rundir: the run directory.
       job: what trains there, for `trainerd status`.
       config: the config that it was started with, for `trainerd list`; None for none.
+      script: how a script that has no config was started; None for others.
       before: makes the first state, from the one that names the process.
       observers: called with each new state, after it is in state.json.
 
@@ -57,6 +58,7 @@ class Claim:
         job: str,
         *,
         config: Path | None = None,
+        script: registry.StartedScript | None = None,
         before: Callable[[State], State] = lambda state: state,
         observers: Sequence[Observer] = (),
     ) -> None:
@@ -70,7 +72,7 @@ class Claim:
         self._was_finished = left is not None and left.phase is Phase.FINISHED
         self._record_kill(left)
         holder = held.name_holder(os.getpid())
-        registry.remember(rundir, config)
+        registry.remember(rundir, config, script)
         self._state_file = StateWriter(rundir)
         goodput = _since(left, time.time())
         first = State(host=socket.gethostname(), **holder.__dict__, logdir=str(rundir.path), job=job, goodput=goodput)

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trainerd.errors import UsageError
 from trainerd.rundir.paths import WORKERS, RunDirectory
@@ -24,23 +25,41 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
+class StartedScript:
+    """The last start of a script without a config.
+
+    Attributes:
+      folder: the working directory.
+      adopt: whether its `model.fit` was replaced.
+      arguments: its own.
+    """
+
+    folder: Path
+    adopt: bool
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class RegisteredRun:
     """A run that was started here.
 
     Attributes:
       path: its run directory.
-      config: its config; None for a program with a loop of its own, and for the job that ships.
+      config: its config, or a script that has none; None for a program with a loop of its own, and for the job that
+        ships.
+      script: how that script was started; None if there is a config.
     """
 
     path: Path
     config: Path | None = None
+    script: StartedScript | None = None
 
 
-def remember(rundir: RunDirectory, config: Path | None = None) -> None:
+def remember(rundir: RunDirectory, config: Path | None = None, script: StartedScript | None = None) -> None:
     """Remember a run that starts. If that cannot be written, the run trains all the same."""
     path = rundir.path.parent.parent if rundir.path.parent.name == WORKERS else rundir.path
     try:
-        _write(RegisteredRun(path, config))
+        _write(RegisteredRun(path, config, script))
     except (OSError, RuntimeError) as error:  # there is no home
         log.debug("%s is not remembered: %s", path, error)
 
@@ -124,7 +143,10 @@ def _write(run: RegisteredRun) -> None:
     if _read(file) == run:
         return
     file.parent.mkdir(parents=True, exist_ok=True)
-    said = {"logdir": str(run.path), "config": str(run.config.absolute()) if run.config is not None else None}
+    said: dict[str, Any] = {"logdir": str(run.path)}
+    said["config"] = str(run.config.absolute()) if run.config is not None else None
+    if (script := run.script) is not None:
+        said["script"] = {"folder": str(script.folder), "adopt": script.adopt, "arguments": script.arguments}
     write_atomic(file, json.dumps(said).encode())
 
 
@@ -132,6 +154,10 @@ def _read(file: Path) -> RegisteredRun | None:
     """Return the run that a file names; None if the file is missing or damaged."""
     try:
         said = json.loads(read_regular(file))
-        return RegisteredRun(Path(said["logdir"]), Path(said["config"]) if said["config"] else None)
-    except (FileNotFoundError, ValueError, TypeError, KeyError):
+        script = None
+        if found := said.get("script"):
+            arguments = tuple(map(str, found["arguments"]))
+            script = StartedScript(Path(found["folder"]), bool(found["adopt"]), arguments)
+        return RegisteredRun(Path(said["logdir"]), Path(said["config"]) if said["config"] else None, script)
+    except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
         return None

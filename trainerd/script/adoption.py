@@ -50,7 +50,7 @@ def warned() -> contextlib.AbstractContextManager[None]:
     """Have a call of `keras.Model.fit` log a warning first while the block runs, unless `Supervise` is a callback."""
 
     def change(keras: Any) -> None:
-        model = keras.Model
+        model, said = keras.Model, set[str]()
         own = model.fit
 
         @functools.wraps(own)
@@ -58,8 +58,10 @@ def warned() -> contextlib.AbstractContextManager[None]:
             given = inspect.signature(own).bind(self, *arguments, **options).arguments.get("callbacks")
             supervise = getattr(sys.modules.get("trainerd.programs.keras.supervise"), "Supervise", ())
             callbacks = given if isinstance(given, Sequence) else [given]
-            if not any(isinstance(each, supervise) for each in callbacks):
-                log.warning("%s", _keras_own(), extra={"event": "keras-fit"})
+            text = _keras_own()
+            if text not in said and not any(isinstance(each, supervise) for each in callbacks):
+                said.add(text)
+                log.warning("%s", text, extra={"event": "keras-fit"})
             return own(self, *arguments, **options)
 
         model.fit = fit
