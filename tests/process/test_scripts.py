@@ -172,7 +172,7 @@ def test_a_script_is_proved_without_touching_its_run(start: Start, project: Path
     (project / "train.py").write_text(SCRIPT)
     (project / "fast").touch()
     check = start("check", "train.py")
-    assert check.end() == 0 and "trainerd run train.py" in check.text, check.text
+    assert check.end() == 0 and "run train.py` trains it" in check.text, check.text
     proof = start("prove", "train.py", "--steps", "150", "--interruptions", "2")
     assert proof.end(seconds=300) == 0 and "The same, bit for bit." in proof.text, proof.text
     assert not (project / "run").exists()
