@@ -1,9 +1,8 @@
 # Everything runs in a virtual environment of its own, .venv, which is made on first use.
 PYTHON ?= python3
 BIN := .venv/bin
-# One process more than there are cores: many a test waits for another process. Each gets tests that stand together, since
-# what a module prepares once would be prepared by all of them.
-PARALLEL := -n $(shell expr $$(nproc) + 1) --dist worksteal
+# One process more than there are cores: many a test waits for another process.
+JOBS := $(shell expr $$(nproc) + 1)
 PYTEST := $(BIN)/python -m pytest
 # All but tests/unit, which `make coverage` runs whole.
 FOLDERS := tests/process tests/tensorflow tests/old_runs
@@ -51,16 +50,16 @@ run: .venv/.run
 	@$(BIN)/trainerd run
 
 test: coverage
-	$(PYTEST) $(PARALLEL) -m "not long" $(FOLDERS)
+	$(PYTEST) -n $(JOBS) -m "not long" $(FOLDERS)
 
 test-long: .venv/.test
-	$(PYTEST) $(PARALLEL) -m long $(FOLDERS) tests/torture
+	$(PYTEST) -n $(JOBS) -m long $(FOLDERS) tests/torture
 
 test-all: coverage
-	$(PYTEST) $(PARALLEL) $(FOLDERS) tests/torture
+	$(PYTEST) -n $(JOBS) $(FOLDERS) tests/torture
 
 coverage: .venv/.test
-	$(PYTEST) -q $(PARALLEL) tests/unit --cov --cov-report=term:skip-covered
+	$(PYTEST) -q -n $(JOBS) tests/unit --cov --cov-report=term:skip-covered
 
 torture: .venv/.test
 	TORTURE=long $(PYTEST) tests/torture tests/cluster/test_soak.py
