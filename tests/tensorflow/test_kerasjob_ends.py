@@ -109,7 +109,7 @@ def uncompiled() -> keras.Model:
         (lambda: trainerd.KerasJob(a_line(), (X.tolist(), Y.tolist())), "no array of examples"),
         (lambda: trainerd.KerasJob(a_line(), (X, "y")), "no array of examples"),
         (lambda: trainerd.KerasJob(returning(1.0), shuffled()), "must return a dict of name to value"),
-        (lambda: trainerd.KerasJob(a_line(), shuffled(), callbacks=["x"]), "is no keras.callbacks.Callback"),
+        (lambda: trainerd.KerasJob(a_line(), shuffled(), callbacks=["x"]), "is not a keras.callbacks.Callback"),
         (
             lambda: trainerd.KerasJob(a_line(), shuffled(), callbacks=[keras.callbacks.BackupAndRestore("b")]),
             "leave BackupAndRestore out",

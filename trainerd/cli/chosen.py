@@ -56,8 +56,8 @@ def job_at(run: options.RunOptions, where: str | None, metric: str | None) -> tu
 
     Raises:
       ConfigError: the config is wrong.
-      UsageError: there is no such checkpoint, it does not verify, or this is root, and the job is another user's.
-      NotRunningError: there is no checkpoint at all.
+      UsageError: the checkpoint does not exist or does not verify; or root would run the job of another user.
+      NotRunningError: the run has no checkpoint.
     """
     config = options.config_of_run(run)
     rundir = options.find_rundir(run)

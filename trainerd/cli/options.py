@@ -282,7 +282,7 @@ def _of_script(script: Path | None, config_path: Path | None, given: dict[str, A
     """Return the fields of `RunOptions` that name a script, which are taken out of what a command was given.
 
     Raises:
-      UsageError: it is no script, or there is a config too.
+      UsageError: it is not a script, or a config is given too.
     """
     found = {name: given.pop(name) for name in ("adopt", "arguments")} | {"config_path": config_path}
     if script is None:
@@ -298,7 +298,7 @@ def _with_script(config: Config, run: RunOptions) -> Config:
     """Return a config with the options of a script.
 
     Raises:
-      UsageError: its entry is no script.
+      UsageError: its entry is not a script.
     """
     if not config.entry.endswith(".py"):
         raise UsageError(f"--adopt and the arguments after `--` are for a script, and entry = {config.entry!r}.")
@@ -374,7 +374,7 @@ def _config_of_start(logdir: Path | None) -> Path | None:
 
 
 def _script_of_folder() -> RegisteredRun | None:
-    """Return the run of the script that was started in the current folder without a config; None if there is none.
+    """Return the run of the script that was started in the current folder without a config. None: there is no such run.
 
     A run that trains comes before others, and one that has trained before one that has not.
 

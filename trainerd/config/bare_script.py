@@ -32,7 +32,7 @@ def keys_of(script: Path) -> dict[str, Any]:
 
 
 def _written_logdir(source: bytes) -> str | None:
-    """Return the first `logdir="..."` among the arguments of calls; None if there is none, or if this is no Python."""
+    """Return the first `logdir="..."` among the arguments of calls. None: no call has one, or it does not parse."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -57,9 +57,8 @@ def warned() -> contextlib.AbstractContextManager[None]:
         def fit(self: Any, *arguments: Any, **options: Any) -> Any:
             given = inspect.signature(own).bind(self, *arguments, **options).arguments.get("callbacks")
             supervise = getattr(sys.modules.get("trainerd.programs.keras.supervise"), "Supervise", ())
-            callbacks = given if isinstance(given, Sequence) else [given]
             text = _keras_own()
-            if text not in said and not any(isinstance(each, supervise) for each in callbacks):
+            if text not in said and not any(isinstance(each, supervise) for each in _listed(given)):
                 said.add(text)
                 log.warning("%s", text, extra={"event": "keras-fit"})
             return own(self, *arguments, **options)
@@ -67,6 +66,13 @@ def warned() -> contextlib.AbstractContextManager[None]:
         model.fit = fit
 
     return _after_keras(change)
+
+
+def _listed(callbacks: Any) -> list[Any]:
+    """Return the `callbacks` of `fit` as a list. Keras takes a single one, too."""
+    if callbacks is None:
+        return []
+    return list(callbacks) if isinstance(callbacks, Sequence) else [callbacks]
 
 
 def _keras_own() -> str:
@@ -131,7 +137,7 @@ def _adopt(keras: Any, logdir: Path) -> None:
         from trainerd.keras import fit  # it imports Keras
 
         given = signature.bind(self, *arguments, **options).arguments
-        callbacks = list(given.pop("callbacks", None) or ())
+        callbacks = _listed(given.pop("callbacks", None))
         kept = [each for each in callbacks if not isinstance(each, keras.callbacks.BackupAndRestore)]
         if len(kept) < len(callbacks):
             log.info(_DROPPED, extra={"event": "callbacks"})

@@ -85,7 +85,7 @@ CALLS = process_wide("calls of fit", dict[Path, Calls]())
 
 
 def calls_in(rundir: Path) -> Calls:
-    """Return the calls of this process in a run directory. They begin anew where it holds no checkpoint."""
+    """Return the calls of this process in a run directory. They restart if it holds no checkpoint."""
     if not RunDirectory(rundir).steps():
         CALLS.pop(rundir, None)
     return CALLS.setdefault(rundir, Calls())

@@ -186,7 +186,7 @@ def without_files(callbacks: Sequence[Any]) -> list[Any]:
 
 def _require_useful(callback: Any) -> None:
     if not isinstance(callback, keras.callbacks.Callback):
-        raise EntryError(f"callbacks: {callback!r} is no keras.callbacks.Callback.")
+        raise EntryError(f"callbacks: {callback!r} is not a keras.callbacks.Callback.")
     if isinstance(callback, keras.callbacks.BackupAndRestore):
         raise EntryError(
             "callbacks: leave BackupAndRestore out. trainerd saves and restores the training, in mid-epoch too, and "
