@@ -308,3 +308,12 @@ def test_a_shell_is_offered_nothing_that_it_or_a_terminal_would_obey(tmp_path: P
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_gets_its_script(shell: str) -> None:
     assert "_TRAINERD_COMPLETE" in said("completion", shell)
+
+
+def test_a_program_that_starts_itself_leaves_what_is_remembered_of_the_daemons_start(tmp_path: Path) -> None:
+    rundir = RunDirectory(tmp_path / "run")
+    rundir.create()
+    script = registry.StartedScript(tmp_path, adopt=True, arguments=("--epochs", "3"))
+    registry.remember(rundir, tmp_path / "train.py", script)
+    registry.remember(rundir)
+    assert registry.known() == [registry.RegisteredRun(rundir.path, tmp_path / "train.py", script)]

@@ -56,10 +56,13 @@ class RegisteredRun:
 
 
 def remember(rundir: RunDirectory, config: Path | None = None, script: StartedScript | None = None) -> None:
-    """Remember a run that starts. If that cannot be written, the run trains all the same."""
+    """Remember a run that starts. If that cannot be written, the run trains all the same.
+
+    A program that starts itself has no config. What is remembered of an earlier start under the daemon stays.
+    """
     path = rundir.path.parent.parent if rundir.path.parent.name == WORKERS else rundir.path
     try:
-        _write(RegisteredRun(path, config, script))
+        _write((config is None and _read(_file(path))) or RegisteredRun(path, config, script))
     except (OSError, RuntimeError) as error:  # there is no home
         log.debug("%s is not remembered: %s", path, error)
 
