@@ -15,6 +15,7 @@ from trainerd.version import __version__
 if TYPE_CHECKING:
     from trainerd import hooks as hooks
     from trainerd import keras as keras
+    from trainerd.checkpoints.contents.kept import keep
     from trainerd.job.definition import GraphJob, Job, KerasJob
     from trainerd.programs.estimator.estimator import Estimator
     from trainerd.programs.estimator.export.receivers import (
@@ -82,6 +83,7 @@ __all__ = [
     "build_raw_serving_input_receiver_fn",
     "cluster",
     "extend_export_strategy",
+    "keep",
     "make_best_model_export_strategy",
     "make_early_stopping_hook",
     "make_export_strategy",
@@ -124,6 +126,7 @@ _LATER = {
     "build_raw_serving_input_receiver_fn": "trainerd.programs.estimator.export.receivers",
     "cluster": "trainerd.workers.place",
     "extend_export_strategy": "trainerd.programs.experiment.export.strategies",
+    "keep": "trainerd.checkpoints.contents.kept",
     "make_best_model_export_strategy": "trainerd.programs.experiment.export.strategies",
     "make_early_stopping_hook": "trainerd.programs.experiment.early_stopping",
     "make_export_strategy": "trainerd.programs.experiment.export.strategies",

@@ -21,6 +21,7 @@ WHAT = {
     "default logdirs": "run/host.py: the run directory of an estimator that names none; the last one counts",
     "redirects": "run/host.py: the run directory in which each fit trains while a script is proved",
     "calls of fit": "programs/keras/calls.py: the calls that this process has made, by run directory",
+    "kept objects": "checkpoints/contents/kept.py: the objects of the program's own that each checkpoint holds",
     "paused": "run/host.py: the run directories in which this process was paused",
     "left": "run/host.py: the run directories in which this process has had a session",
     "log handlers": "daemon/logs.py: the handlers of the logger `trainerd`",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 # What JSON does not know, under these names.
 _ARRAY, _TUPLE, _PAIRS, _BYTES, _DEQUE = "__array__", "__tuple__", "__pairs__", "__bytes__", "__deque__"
@@ -32,6 +34,7 @@ _MAKERS: dict[str, Callable[[Any], Any]] = {
     "__ordered__": OrderedDict,
 }
 _NAMES = {_ARRAY, *_MAKERS}
+_AS_THEY_ARE = (bool, int, float, str, type(None))
 
 
 class PythonValues(tf.train.experimental.PythonState):  # type: ignore[misc]
@@ -84,22 +87,32 @@ def _is_key(key: Any) -> bool:
     return key is None or isinstance(key, bool | int | float | str)
 
 
-def packed(values: Any) -> bytes:
+def packed(values: Any, beside: Callable[[NDArray[Any]], Any] = lambda array: None) -> bytes:
     """Return plain values as bytes: NumPy's npz, with one entry of JSON beside the arrays.
 
     The format of npz is at https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html.
+
+    Args:
+      values: the values.
+      beside: takes an array that is saved elsewhere. It returns plain values that find it again; None if it does not
+        take the array.
     """
     arrays: dict[str, Any] = {}
 
     def replaced(value: Any) -> Any:
-        if isinstance(value, tf.Tensor):
-            return {_TENSOR: replaced(np.asarray(value.numpy()))}
+        if type(value) in _AS_THEY_ARE:  # most are, in a long list
+            return value
         if isinstance(value, np.ndarray | np.generic):
             plain = np.asarray(value)
             if plain.dtype.isbuiltin == 2:  # bfloat16 and the like, which NumPy's format does not know
                 plain = plain.view(f"u{plain.dtype.itemsize}")
-            arrays[str(len(arrays))] = plain
-            return {_ARRAY: len(arrays) - 1, "dtype": value.dtype.name}
+            place = beside(plain)
+            if place is None:
+                place = len(arrays)
+                arrays[str(place)] = plain
+            return {_ARRAY: place, "dtype": _name_of(value.dtype)}
+        if isinstance(value, tf.Tensor):
+            return {_TENSOR: replaced(np.asarray(value.numpy()))}
         if isinstance(value, dict):
             pairs = [[key, replaced(part)] for key, part in value.items()]
             for name, kind in _DICTS.items():
@@ -128,8 +141,19 @@ def packed(values: Any) -> bytes:
     return file.getvalue()
 
 
-def unpacked(content: bytes) -> Any:
-    """Return the values that `packed` packed."""
+@functools.lru_cache
+def _name_of(dtype: np.dtype[Any]) -> str:
+    """Return the name, which NumPy makes anew each time."""
+    return dtype.name
+
+
+def unpacked(content: bytes, beside: Callable[[Any], NDArray[Any]] | None = None) -> Any:
+    """Return the values that `packed` packed.
+
+    Args:
+      content: the bytes.
+      beside: returns an array that was saved elsewhere.
+    """
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
 
         def put_back(value: dict[str, Any]) -> Any:
@@ -137,7 +161,8 @@ def unpacked(content: bytes) -> Any:
                 return _MAKERS[name](value[name])
             if set(value) != {_ARRAY, "dtype"}:
                 return value
-            array = file[str(value[_ARRAY])]
+            place = value[_ARRAY]
+            array = file[str(place)] if beside is None or isinstance(place, int) else beside(place)
             if array.dtype.name != value["dtype"]:
                 array = array.view(tf.as_dtype(value["dtype"]).as_numpy_dtype)
             return array if array.ndim else array[()]

@@ -88,12 +88,14 @@ class Item:
       slices: the part of a larger tensor that it is.
       tensor: its value.
       known: its form, if that is known beforehand.
+      may_hold_nan: whether it may be saved with a NaN in it.
     """
 
     key: str
     slices: str
     tensor: tf.Tensor
     known: Form | None = None
+    may_hold_nan: bool = False
 
     @cached_property
     def form(self) -> Form:
@@ -109,13 +111,18 @@ class Item:
         """True if it is written here and not by SaveV2."""
         return not self.slices and self.form.is_large
 
+    @property
+    def is_checked(self) -> bool:
+        """True if it must be without a NaN, and its dtype has one."""
+        return self.form.may_hold_nan and not self.may_hold_nan
+
     def require_no_nan(self, piece: NDArray[np.uint8]) -> None:
         """Check a part of its memory.
 
         Raises:
           UnsoundError: it holds a NaN.
         """
-        if self.form.may_hold_nan and _has_nan(piece.view(self.form.numpy)):
+        if self.is_checked and _has_nan(piece.view(self.form.numpy)):
             raise UnsoundError(f"the variable {self.key.split('/.ATTRIBUTES')[0]!r} holds a NaN")
 
 
@@ -212,7 +219,7 @@ class _Appending:
 def _save(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], refuse_nan: bool) -> None:
     """Write with SaveV2."""
     for item in items:
-        if refuse_nan and item.form.may_hold_nan:
+        if refuse_nan and item.is_checked:
             for piece in _pieces(_memory(item.tensor)):
                 item.require_no_nan(piece)
                 moved(len(piece))

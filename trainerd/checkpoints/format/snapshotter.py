@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 import xxhash
 
+from trainerd.checkpoints.contents.kept import kept_state
 from trainerd.checkpoints.contents.keras_variables import is_of_metrics
 from trainerd.checkpoints.contents.object_graph import GRAPH_KEY
 from trainerd.checkpoints.contents.state_readers import reader_of
@@ -33,6 +34,7 @@ class TensorSnapshot:
     Attributes:
       step: the global step of the boundary.
       items: what goes into the file.
+      kept: the program's own objects, which go into it too; see `trainerd.keep`.
       refuse_nan: whether a tensor that holds a NaN must not be saved.
       unsaved: what the step reads and the file does not hold, by its name in words.
     """
@@ -41,15 +43,16 @@ class TensorSnapshot:
     items: Sequence[Item]
     refuse_nan: bool = True
     unsaved: Mapping[str, Sequence[tf.Tensor]] = field(default_factory=dict)
+    kept: Sequence[Item] = ()
 
     @property
     def size(self) -> int:
         """The approximate size of its files, in bytes: that of the tensors."""
-        return sum(item.form.size for item in self.items)
+        return sum(item.form.size for item in (*self.items, *self.kept))
 
     def write(self, prefix: Path, moved: Callable[[int], None]) -> dict[str, str]:
         """Write `prefix.index` and `prefix.data-00000-of-00001`. May be called on any thread."""
-        return bundle_writer.write(prefix, self.items, moved, refuse_nan=self.refuse_nan)
+        return bundle_writer.write(prefix, [*self.items, *self.kept], moved, refuse_nan=self.refuse_nan)
 
     def first_change(self, later: TensorSnapshot) -> str | None:
         """See `Snapshot`. Metrics of Keras are reset before each measurement; an input reads ahead by itself."""
@@ -131,4 +134,5 @@ class Snapshotter:
         graph = Item(GRAPH_KEY, "", tf.constant(object_graph), Form(tf.string, len(object_graph)))
         if self._names:
             items.append(Item(NAMES_KEY, "", tf.constant(self._names), Form(tf.string, len(self._names))))
-        return TensorSnapshot(step, [*items, graph], self._refuse_nan, self._unsaved.read())
+        kept = [Item(key, "", tf.convert_to_tensor(each), may_hold_nan=True) for key, each in kept_state(step).items()]
+        return TensorSnapshot(step, [*items, graph], self._refuse_nan, self._unsaved.read(), kept)

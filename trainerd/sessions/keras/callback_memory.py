@@ -14,7 +14,7 @@ import logging
 import pathlib
 import re
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -23,6 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainerd.checkpoints.contents.object_graph import own_objects
+from trainerd.checkpoints.contents.object_state import access
 from trainerd.checkpoints.contents.python_state import is_plain
 from trainerd.job.outside_state import AT_EACH_START, attributes_set, function_in, functions_of, kept_outside
 from trainerd.sessions.input.pipeline import is_reshuffled, stages
@@ -34,7 +35,6 @@ KERAS_OWN = {each for each in vars(keras.callbacks).values() if isinstance(each,
 
 _NOT_THEIRS = {"params", "validation_data", "_model"}
 _STATE = "__state__"  # marks the state of an object among plain values
-_STATES = (("get_state", "set_state"), ("getstate", "setstate"), ("state_dict", "load_state_dict"))
 # What has nothing to remember, or stays as it was made.
 _STAYS = (
     *(type, FunctionType, BuiltinFunctionType, ModuleType, np.ufunc, np.dtype, tf.DType, range, slice, enum.Enum),
@@ -74,29 +74,13 @@ def _states(callback: Any) -> dict[str, Any]:
 
 def _state_of(value: Any) -> Any:
     """Return the state of an object; None if it has none that can be saved."""
-    if is_plain(value) or (access := _access(value)) is None:
+    if is_plain(value) or (found := access(value)) is None:
         return None
     try:
-        state = access[0]()
+        state = found[0]()
     except Exception:  # it is the user's method: it may want arguments
         return None
     return state if is_plain(state) else None
-
-
-def _access(value: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]] | None:
-    """Return the functions that read and set the state of an object; None if it has none."""
-    if isinstance(value, np.random.Generator):
-        value = value.bit_generator
-    elif isinstance(value, keras.random.SeedGenerator | tf.random.Generator):
-        value = value.state
-    if isinstance(value, np.random.BitGenerator):
-        return functools.partial(getattr, value, "state"), functools.partial(setattr, value, "state")
-    if isinstance(value, tf.Variable | keras.Variable):
-        return value.numpy, value.assign
-    for read, write in _STATES:
-        if callable(getattr(value, read, None)) and callable(getattr(value, write, None)):
-            return getattr(value, read), getattr(value, write)
-    return None
 
 
 def give_back(callback: Any, values: Mapping[str, Any]) -> None:
@@ -117,10 +101,10 @@ def give_back(callback: Any, values: Mapping[str, Any]) -> None:
 
 def _not_set(present: Any, state: Any) -> str:
     """Set the state of an object. Returns why it cannot be; empty if it was."""
-    if is_plain(present) or (access := _access(present)) is None:
+    if is_plain(present) or (found := access(present)) is None:
         return f"it is of the type {type(present).__name__} now"
     try:
-        access[1](state)
+        found[1](state)
     except Exception as error:  # it is the user's method, or the object is of another kind now
         return f"{type(error).__name__}: {error}"
     return ""

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainerd import text
+from trainerd.checkpoints.contents.kept import restore_kept
 from trainerd.checkpoints.contents.keras_variables import VALUE
 from trainerd.checkpoints.contents.object_graph import own_objects, variables_among, weights_alone
 from trainerd.checkpoints.contents.python_state import PythonValues, packed, stored
@@ -221,6 +222,7 @@ class KerasJobSession(FunctionSession):
         else:
             self._is_done_before = True
             self._read_weights(prefix)
+            restore_kept(prefix)
         self.begin_at(step)
         progress = Progress(epoch=self._keras.initial_epoch, input_began=step, call=self.call, call_began=step)
         self._take(dataclasses.replace(progress, model=self._progress.model, histories=histories))

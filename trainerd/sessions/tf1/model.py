@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 import xxhash
 
+from trainerd.checkpoints.contents.kept import KEPT
 from trainerd.checkpoints.contents.op_kinds import calls_python, random_ops
 from trainerd.config.software import of_software
 from trainerd.errors import DataError
@@ -66,6 +67,12 @@ class GraphModel(Model):
         if prefix is not None:
             self.state.require_shapes(session, prefix)
             self._go_on(prefix, was_finished=was_finished)
+        if KEPT.objects:
+            log.warning(
+                "a session of TensorFlow 1 does not save the objects of trainerd.keep: %s restart after a pause",
+                ", ".join(sorted(KEPT.objects)),
+                extra={"event": "kept"},
+            )
         if ops := random_ops(self.state.graph):
             log.info("after a pause these restart, since no checkpoint holds their position: %s", ", ".join(ops))
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainerd.checkpoints.contents.kept import is_kept
 from trainerd.checkpoints.contents.keras_variables import (
     escaped,
     is_inner,
@@ -67,7 +68,8 @@ class DeferredRestore:
         """
         self._status = self._tracked.checkpoint.read(str(prefix)).expect_partial()  # it is looked at later
         self._waiting = stored_hidden(prefix)
-        self._stored = {name for name, _ in tf.train.list_variables(str(prefix)) if name != GRAPH_KEY}
+        self._stored = {name for name, _ in tf.train.list_variables(str(prefix))}
+        self._stored = {name for name in self._stored if name != GRAPH_KEY and not is_kept(name)}
         self._warned.clear()
         self._is_asked = self._is_settled = False
         self._restored_at = runs

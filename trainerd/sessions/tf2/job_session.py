@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from trainerd.checkpoints.contents import variable_names
 from trainerd.checkpoints.contents.graph_digest import digest_of
+from trainerd.checkpoints.contents.kept import restore_kept
 from trainerd.checkpoints.contents.keras_variables import (
     drawn_seeds,
     hidden_variables,
@@ -193,6 +194,7 @@ class FunctionSession(Session):
                 status.assert_existing_objects_matched()
                 status.expect_partial()  # a position that is there is left alone, knowingly
             restore_hidden(prefix, self._hidden)
+            restore_kept(prefix)
         except (AssertionError, ValueError, KeyError, tf.errors.OpError) as error:
             if "dataset iterator" in str(error):
                 raise DataError(

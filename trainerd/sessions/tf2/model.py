@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.checkpoints.contents import variable_names
+from trainerd.checkpoints.contents.kept import restore_kept
 from trainerd.checkpoints.contents.keras_variables import optimizer_kinds, parts_of
 from trainerd.checkpoints.contents.object_graph import own_objects, tracked_objects, variables_among
 from trainerd.checkpoints.contents.op_kinds import calls_python
@@ -132,6 +133,7 @@ class CheckpointModel(Model):
             require_saveable(iterator, _WITHOUT)
         try:
             self._restored.read(prefix, self.runs)
+            restore_kept(prefix)
         except DataError:  # it says already what does not fit
             raise
         except (AssertionError, ValueError, tf.errors.OpError) as error:
