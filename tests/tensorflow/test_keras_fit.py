@@ -204,7 +204,7 @@ def test_random_numbers_of_no_model_go_on_after_a_pause(tmp_path: Path, caplog: 
 
 
 def stages(folder: Path | None, *stops: Any) -> tuple[keras.Model, list[Any]]:
-    """A program that freezes a layer, trains, lets it go, and trains in a loop of epochs. What each `fit` returned."""
+    """A program that freezes a layer, trains, lets it go, and trains in a loop. What each `fit` returned and left."""
 
     def fit(x: Any, y: Any, **options: Any) -> None:
         options |= {"batch_size": 10, "shuffle": False, "verbose": 0}
@@ -212,7 +212,7 @@ def stages(folder: Path | None, *stops: Any) -> tuple[keras.Model, list[Any]]:
             found = model.fit(x, y, **options)
         else:
             found = trainerd.keras.fit(model, x, y, callbacks=[*stops], logdir=folder, **options)
-        returned.append((found.epoch, found.history))
+        returned.append((found.epoch, found.history, [each.tobytes() for each in model.get_weights()]))
 
     model, returned = a_model(), list[Any]()
     model.build((None, 4))
@@ -311,7 +311,7 @@ def rivals(folder: Path | None, *stops: Any) -> tuple[list[keras.Model], list[An
 def test_several_models_resume_as_if_there_had_been_no_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
-    expected, returned, _ = rivals(None)
+    expected, returned, saw = rivals(None)
     monkeypatch.delattr(sys, "ps1")  # a prompt takes another model for the first one again
     for _ in range(2):  # the second one finds that this process was asked to pause
         with pytest.raises(trainerd.keras.Paused):
@@ -319,12 +319,12 @@ def test_several_models_resume_as_if_there_had_been_no_stop(
         calls.CALLS.clear()  # as in a new process
     assert saved(tmp_path)[0][0] == steps
     found, mine, seen = rivals(tmp_path)
-    assert mine == returned
+    assert (mine, seen) == (returned, saw)
     for one, other in zip(expected, found, strict=True):
         assert_same(one, other)
     calls.CALLS.clear()
     again, mine, seen = rivals(tmp_path)  # nothing is left to train
-    assert mine == returned and seen[0] == float(np.sum(found[0].get_weights()[0])), "the newest weights are seen"
+    assert (mine, seen) == (returned, saw), "code between two calls sees what it saw"
     assert_same(found[1], again[1])
 
 
@@ -342,6 +342,27 @@ def test_a_script_whose_calls_have_changed_is_refused(tmp_path: Path, monkeypatc
     wider.compile("sgd", "mse")
     with pytest.raises(DataError, match="does not fit call 1 of fit, whose model has other weights"):
         trainerd.keras.fit(wider, X, Y, verbose=0, logdir=tmp_path)
+
+
+def test_a_call_is_known_by_its_name_wherever_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(sys, "ps1")
+
+    def fit(*names: str | None, epochs: int = 1, stop: Any = None) -> list[int]:
+        calls.CALLS.clear()
+        model = a_line()
+        options: dict[str, Any] = {"epochs": epochs, "verbose": 0, "callbacks": [stop] if stop else []}
+        found = [trainerd.keras.fit(model, X, Y, logdir=tmp_path, name=name, **options) for name in names]
+        return [len(each.epoch) for each in found]
+
+    fit("first", "second")
+    assert fit("second", "third") == [1, 1] and saved(tmp_path)[0][0] == 6, "a call that is complete may be left out"
+    assert fit("first", "second", "third", epochs=2) == [1, 1, 2], "only the newest one trains on"
+    with pytest.raises(DataError, match="call 1 of fit in this run has name='first', and now name=None"):
+        fit(None)
+    with pytest.raises(DataError, match="call 2 of fit in this run has name='second', and now name='other'"):
+        fit("first", "other")
+    with pytest.raises(EntryError, match="an earlier call has name='third'"):
+        fit("third", "third")
 
 
 def test_calls_after_the_end_that_the_config_sets_train_nothing(tmp_path: Path) -> None:

@@ -37,6 +37,11 @@ def test_the_newest_stay(steps: list[int], current: int, keep: int, gone: list[i
     assert retention.deletable(points, current=current, policy=Policy(keep)) == gone
 
 
+def test_the_last_ones_of_the_three_newest_complete_calls_stay() -> None:
+    points = [Point(step, call=step // 10) for step in (4, 9, 14, 19, 24, 29, 34, 39, 41, 42)]
+    assert retention.deletable(points, current=42, policy=Policy(1)) == [4, 9, 14, 24, 34, 41]
+
+
 def test_one_of_every_so_many_hours_of_training_is_kept_permanently() -> None:
     policy = Policy(keep_last=1, keep_every_hours=2.0)
     points: list[Point] = []

@@ -12,6 +12,7 @@ from trainerd.checkpoints import evaluations, retention
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.checkpoints.retention import Point, Policy
+from trainerd.config.fingerprint import call_of
 from trainerd.errors import DataError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system import safe_paths
@@ -68,9 +69,12 @@ class CheckpointFiles:
         steps, pinned = self._rundir.steps_and_pins()
         found = self._readable([step for step in steps if not (upcoming and step == current)])
         metrics = self._metrics(found)
-        points = [Point(step, m.trained_secs, metrics[step], m.before, m.minimum) for step, m in found.items()]
+        points = [
+            Point(step, m.trained_secs, metrics[step], m.before, m.minimum, call_of(m.fingerprint))
+            for step, m in found.items()
+        ]
         pinned |= set(stays) | self._stays
-        points += [Point(current, before=before)] * upcoming
+        points += [Point(current, before=before, call=max((each.call for each in points), default=0))] * upcoming
         return retention.deletable(points, current=current, policy=self.policy, pinned=pinned)
 
     def metrics(self) -> dict[int, Mapping[str, float]]:

@@ -10,6 +10,7 @@ from trainerd.checkpoints.manifest import Minimum
 from trainerd.config.metric_goals import Best
 
 _HOUR = 3600.0
+_CALLS = 3  # of `fit`, whose last checkpoints stay: a new start passes over these calls, and restores how they ended
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,8 @@ class Point:
     """The facts that retention knows about one checkpoint.
 
     They are its step, the seconds trained up to it, its metrics, and the step of the one before it, if that is known.
-    If it is the lowest of a valley of the loss so far, they include that minimum.
+    If it is the lowest of a valley of the loss so far, they include that minimum. `call` numbers the call of `fit` that
+    saved it, from 0.
     """
 
     step: int
@@ -25,6 +27,7 @@ class Point:
     metrics: Mapping[str, float] = field(default_factory=dict)
     before: int | None = None
     minimum: Minimum | None = None
+    call: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ def deletable(points: Sequence[Point], *, current: int, policy: Policy, pinned: 
     passed = sorted((point for point in points if point.step <= current), key=lambda point: point.step)
     line = [point for point in passed if point.step not in left]
     kept = {current} | set(pinned) | _newest(line, policy) | _spaced(line, policy) | _best(line, policy)
-    kept |= lowest_of_valleys(line, policy.keep_minima)
+    kept |= lowest_of_valleys(line, policy.keep_minima) | _ends_of_calls(line)
     return [point.step for point in passed if point.step not in kept]
 
 
@@ -89,6 +92,12 @@ def lowest_of_valleys(line: Sequence[Point], count: int) -> set[int]:
 
 def _newest(line: Sequence[Point], policy: Policy) -> set[int]:
     return {point.step for point in line[-policy.keep_last :]}
+
+
+def _ends_of_calls(line: Sequence[Point]) -> set[int]:
+    """Return the last steps of the newest calls of `fit`. A run of another kind has one call, which is under way."""
+    last = {point.call: point.step for point in line}
+    return set(sorted(last.values())[-_CALLS - 1 : -1])
 
 
 def _spaced(line: Sequence[Point], policy: Policy) -> set[int]:

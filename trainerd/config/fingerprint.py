@@ -74,6 +74,12 @@ def are_of_one_call(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
     return before.get(CALL) == now.get(CALL)
 
 
+def call_of(fingerprint: Mapping[str, str]) -> int:
+    """Return the number of the call of `fit`, from 0."""
+    number = fingerprint.get(CALL, "0")
+    return int(number) if number.isdecimal() else 0
+
+
 def builds_otherwise(changes: Sequence[FingerprintDifference]) -> bool:
     """Return whether the job builds something else, although its source is the same."""
     built = [each for each in changes if each.name == _GRAPH and each.before is not None and each.now is not None]

@@ -10,30 +10,37 @@ from typing import Any
 
 import keras
 
-from trainerd.errors import DataError
+from trainerd.checkpoints.contents.kept import restore_kept
+from trainerd.checkpoints.manifest import sound
+from trainerd.errors import DataError, EntryError
 from trainerd.rundir.paths import RunDirectory
-from trainerd.sessions.keras.progress import CallHistory
+from trainerd.sessions.keras.job_session import read_weights
+from trainerd.sessions.keras.progress import CallHistory, names_in, number_of
 from trainerd.system.process_wide import process_wide
 
 
 @dataclass
 class Calls:
-    """The calls in one run directory by this process. They are known by their order.
+    """The calls in one run directory by this process. They are known by their names, or by their order.
 
     Attributes:
-      count: how many have ended.
-      step: the step at which the last of them has ended; None if none has.
+      rundir: the run directory.
+      count: the number of the next call, from 0.
+      step: the step at which the last call has ended; None if none has.
       histories: the results of all calls that the run has completed before its newest one.
       models: the models that have been trained, in the order of their first calls. A checkpoint has all of them.
+      names: the names of the calls that have ended.
     """
 
+    rundir: RunDirectory
     count: int = 0
     step: int | None = None
     histories: list[CallHistory] = field(default_factory=list)
     models: list[Any] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
     _is_open: bool = False  # whether a call has begun and has not ended
 
-    def begin(self, model: Any, params: Mapping[str, Any]) -> keras.callbacks.History | None:
+    def begin(self, model: Any, name: str | None, params: Mapping[str, Any]) -> keras.callbacks.History | None:
         """Begin a call. Returns its History if an earlier process has completed it, and the model has its weights.
 
         After a call that was interrupted, the same call is expected. At a prompt, or after an interruption, another
@@ -41,44 +48,71 @@ class Calls:
 
         Args:
           model: the model.
+          name: the name of the call; None for none.
           params: the arguments of `fit` that a History has.
 
         Raises:
-          DataError: an earlier process trained another model in this call.
+          EntryError: an earlier call of this process has this name.
+          DataError: an earlier process trained another model in this call, or gave the call another name.
         """
         is_new = not any(each is model for each in self.models)
         if is_new and self.models and (self._is_open or hasattr(sys, "ps1")):
-            self.count, self.step, self.histories, self.models = 0, None, [], []
+            self.count, self.step, self.histories, self.models, self.names = 0, None, [], [], []
+        if name in self.names:
+            raise EntryError(f"fit: an earlier call has name={name!r}. Give each call of a run a name of its own.")
         self._is_open = True
         if is_new:
             self.models.append(model)
+        self.count = number_of(self.count, name, names_in(self.histories))
         if self.count >= len(self.histories):
             return None
         before = self.histories[self.count].get("model", 0)
-        now = next(number for number, each in enumerate(self.models) if each is model)
+        now = self._number_of(model)
         if before != now:
             raise DataError(
                 f"call {self.count + 1} of fit in this run trained model {before + 1} of the script, and now it trains "
                 f"model {now + 1}. Put the calls back into their order, or use another `logdir`."
             )
-        return None if is_new else self.end(model, params, self.histories, self.step)
+        return None if is_new else self.end(model, name, params, self.count, self.histories, self.step)
 
     def end(
-        self, model: Any, params: Mapping[str, Any], histories: list[CallHistory], step: int | None
+        self,
+        model: Any,
+        name: str | None,
+        params: Mapping[str, Any],
+        number: int,
+        histories: list[CallHistory],
+        step: int | None,
     ) -> keras.callbacks.History:
-        """Record that a call has ended, and the results that are known now. Returns its History."""
-        self.count += 1
+        """Record that a call has ended, with its number, and the results that are known now. Returns its History."""
+        self.count = number + 1
+        self.names += [] if name is None else [name]
         self.step, self.histories, self._is_open = step, histories, False
-        if len(histories) < self.count:  # it has trained
+        if len(histories) <= number:  # it has trained
             return model.history
+        ended = histories[number]
+        self._restore_end(model, number, ended.get("step"))
         made = keras.callbacks.History()
         made.set_model(model)
         made.set_params(params)
         made.on_train_begin()
-        made.epoch.extend(histories[self.count - 1]["epoch"])
-        made.history.update(histories[self.count - 1]["history"])
+        made.epoch.extend(ended["epoch"])
+        made.history.update(ended["history"])
         model.history = made
         return made
+
+    def _restore_end(self, model: Any, number: int, step: int | None) -> None:
+        """Leave a model and the kept objects as a call has left them, if its checkpoint is there.
+
+        Code between two calls then sees what it saw when it ran first. If not, they are as the newest checkpoint has
+        them, or an earlier call.
+        """
+        if step is not None and sound(self.rundir.manifest(step)) is not None:
+            read_weights(self.rundir.prefix(step), model, self._number_of(model), number)
+            restore_kept(self.rundir.prefix(step))
+
+    def _number_of(self, model: Any) -> int:
+        return next(number for number, each in enumerate(self.models) if each is model)
 
 
 CALLS = process_wide("calls of fit", dict[Path, Calls]())
@@ -86,6 +120,7 @@ CALLS = process_wide("calls of fit", dict[Path, Calls]())
 
 def calls_in(rundir: Path) -> Calls:
     """Return the calls of this process in a run directory. They restart if it holds no checkpoint."""
-    if not RunDirectory(rundir).steps():
+    place = RunDirectory(rundir)
+    if not place.steps():
         CALLS.pop(rundir, None)
-    return CALLS.setdefault(rundir, Calls())
+    return CALLS.setdefault(rundir, Calls(place))

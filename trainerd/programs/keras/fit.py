@@ -45,6 +45,7 @@ def fit(
     validation_freq: int | Collection[int] = 1,
     *,
     logdir: str | os.PathLike[str],
+    name: str | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Any:
     """Train a model as `model.fit` does, in a run directory.
@@ -53,8 +54,8 @@ def fit(
     are done it restores the model and returns.
 
     Further calls with the same run directory train on in the same run, with this model or with others. A new process
-    passes over the calls that are complete: the models get their newest weights, and History is returned. Calls are
-    known by their order.
+    passes over the calls that are complete, and returns the History of each. Calls are known by their names, or else by
+    their order.
 
     Args:
       model: the model, compiled.
@@ -76,6 +77,7 @@ def fit(
       validation_batch_size: examples of a batch of arrays that are evaluated. Default: `batch_size`.
       validation_freq: epochs from one validation to the next, or a list of the epochs that have one.
       logdir: the run directory.
+      name: a name for this call, if the script makes several. Default: it is known by its place among them.
       settings: tables and keys as in a trainerd.toml, such as {"checkpoint": {"keep_best": 3}}.
 
     Returns:
@@ -111,18 +113,20 @@ def fit(
     rundir = rundir_for(absolute(Path(logdir)))
     calls = calls_in(rundir)
     params = {"verbose": verbose, "epochs": epochs, "steps": steps_per_epoch}
-    if (done := calls.begin(model, params)) is not None:
+    if (done := calls.begin(model, name, params)) is not None:
         return done
     is_exact = isinstance(job.data, tuple) or isinstance(x, tf.data.Dataset)
     config = parse.parse({**(settings or {}), "logdir": str(rundir), "entry": "fit:fit"})
     config = replace(config, entry=this_program(), input_position=config.input_position if is_exact else "restart")
     if verbose == "auto":
         verbose = 0 if is_hosted() else 1  # the daemon shows the run itself
-    session = _train(job, config, Bar(int(verbose)) if verbose else None, calls, is_exact=is_exact)
-    return calls.end(model, params, session.histories, session.step)
+    session = _train(job, config, Bar(int(verbose)) if verbose else None, calls, name, is_exact=is_exact)
+    return calls.end(model, name, params, session.call, session.histories, session.step)
 
 
-def _train(job: KerasJob, config: Config, bar: Bar | None, calls: Calls, *, is_exact: bool) -> KerasJobSession:
+def _train(
+    job: KerasJob, config: Config, bar: Bar | None, calls: Calls, name: str | None, *, is_exact: bool
+) -> KerasJobSession:
     """Train the job in its run directory. Returns its session.
 
     Args:
@@ -130,6 +134,7 @@ def _train(job: KerasJob, config: Config, bar: Bar | None, calls: Calls, *, is_e
       config: the program's; under a daemon the daemon's counts.
       bar: shows the epochs; None for nothing.
       calls: the calls before this one.
+      name: the name of this call; None for none.
       is_exact: whether the position of the data can be saved.
 
     Raises:
@@ -143,6 +148,7 @@ def _train(job: KerasJob, config: Config, bar: Bar | None, calls: Calls, *, is_e
             bar=bar,
             models=calls.models,
             call=calls.count,
+            name=name,
             follows=calls.step,
             max_steps=config.max_steps,
             exact_input=is_exact and config.input_position == "exact",

@@ -33,7 +33,7 @@ from trainerd.sessions.input.validation_data import ValidationData
 from trainerd.sessions.keras.bar import Bar
 from trainerd.sessions.keras.callbacks import Callbacks, as_numbers, raised_in, without_files
 from trainerd.sessions.keras.job_checks import checked, data_of, epochs_of, validation_inputs
-from trainerd.sessions.keras.progress import CallHistory, Progress, history_of, saveable
+from trainerd.sessions.keras.progress import CallHistory, Progress, history_of, names_in, number_of, saveable
 from trainerd.sessions.keras.train_step import LatestArrays, flat, step_of, trained_variables
 from trainerd.sessions.tf2.job_session import FunctionSession, examples_of
 
@@ -59,6 +59,7 @@ class KerasJobSession(FunctionSession):
       models: the models of the calls of `fit` in this run, in the order of their first calls, with that of the job.
         Default: that of the job alone.
       call: the number of calls of `fit` that this program has made in the same run before this one.
+      name: the name of this call, by which it is found among those of the run; None: by its place.
       follows: the step at which the last of them has ended; None for the first call.
       trial_steps: to try the job: each epoch ends after so many steps, with a validation. None: as the job says.
       timer: seconds on a clock that is never set.
@@ -78,6 +79,7 @@ class KerasJobSession(FunctionSession):
         bar: Bar | None = None,
         models: Sequence[Any] = (),
         call: int = 0,
+        name: str | None = None,
         follows: int | None = None,
         trial_steps: int | None = None,
         timer: Callable[[], float] = time.monotonic,
@@ -93,11 +95,9 @@ class KerasJobSession(FunctionSession):
         elsewhere = [each for each in job.callbacks if each not in callbacks]
         length, ahead = self._epoch_steps, None if job.epochs is None else job.epochs - job.initial_epoch
         self._steps_ahead = length * ahead if length and ahead else None
-        self._models = {f"model_{number}" if number else "model": each for number, each in enumerate(models)} or {
-            "model": job.model
-        }
+        self._models = {name_of(number): each for number, each in enumerate(models or [job.model])}
         number = next(number for number, each in enumerate(self._models.values()) if each is job.model)
-        self._take(Progress(epoch=job.initial_epoch, call=call, model=number))
+        self._take(Progress(epoch=job.initial_epoch, call=call, name=name, model=number))
         epochs = epochs_of(job, length, max_steps)
         self._callbacks = Callbacks(callbacks, job.model, epochs=epochs, steps=self._epoch_steps, elsewhere=elsewhere)
         self._timer, self._logged_at = timer, -math.inf
@@ -170,6 +170,8 @@ class KerasJobSession(FunctionSession):
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint, and give callbacks their memory back."""
         progress = _saved_progress(prefix)
+        names = [*names_in(progress.histories), progress.name]
+        self._progress.call = number_of(self.call, self._progress.name, names)
         if progress.call != self.call:
             self._follow(prefix, progress)
             return
@@ -218,29 +220,20 @@ class KerasJobSession(FunctionSession):
                 "are complete."
             )
         if saved.call < self.call:
-            histories = [*histories, history_of(stored(prefix, _STATE)["callbacks"]) | {"model": saved.model}]
+            ended = {"model": saved.model, "name": saved.name, "step": step}
+            histories = [*histories, history_of(stored(prefix, _STATE)["callbacks"]) | ended]
         else:
             self._is_done_before = True
             self._read_weights(prefix)
             restore_kept(prefix)
         self.begin_at(step)
-        progress = Progress(epoch=self._keras.initial_epoch, input_began=step, call=self.call, call_began=step)
-        self._take(dataclasses.replace(progress, model=self._progress.model, histories=histories))
+        progress = Progress(epoch=self._keras.initial_epoch, input_began=step, call_began=step, histories=histories)
+        now = self._progress
+        self._take(dataclasses.replace(progress, call=now.call, name=now.name, model=now.model))
 
     def _read_weights(self, prefix: Path) -> None:
-        """Give the model its newest weights: code between two complete calls may use them.
-
-        Raises:
-          DataError: it has other weights than the model that the run has in its place.
-        """
-        name = next(name for name, each in self._models.items() if each is self._model)
-        try:
-            tf.train.Checkpoint(**{name: weights_alone(self._model)}).read(str(prefix)).expect_partial()
-        except ValueError as error:
-            raise DataError(
-                f"{prefix} does not fit call {self.call + 1} of fit, whose model has other weights. Put the model "
-                f"back, or use another `logdir`.\n{str(error).splitlines()[0]}"
-            ) from error
+        """Give the model its newest weights: code between two complete calls may use them."""
+        read_weights(prefix, self._model, self._progress.model, self.call)
 
     def _take(self, progress: Progress) -> None:
         self._progress, ahead = progress, self._steps_ahead
@@ -532,6 +525,32 @@ class KerasJobSession(FunctionSession):
         if self._progress.stopped and packed(self._progress.settings) != packed(self._callbacks.settings):
             log.info("%s; the callbacks have changed since, so training continues", self._progress.stopped)
             self._progress.stopped = ""
+
+
+def name_of(number: int) -> str:
+    """Return the name in a checkpoint of a model of the run, from its number."""
+    return f"model_{number}" if number else "model"
+
+
+def read_weights(prefix: Path, model: Any, number: int, call: int) -> None:
+    """Read the weights of one model of a checkpoint.
+
+    Args:
+      prefix: the checkpoint's.
+      model: gets the weights.
+      number: its number in the run.
+      call: the number of the call of `fit` that trained it, for the error.
+
+    Raises:
+      DataError: it has other weights than the model that the run has in its place.
+    """
+    try:
+        tf.train.Checkpoint(**{name_of(number): weights_alone(model)}).read(str(prefix)).expect_partial()
+    except ValueError as error:
+        raise DataError(
+            f"{prefix} does not fit call {call + 1} of fit, whose model has other weights. Put the model back, or use "
+            f"another `logdir`.\n{str(error).splitlines()[0]}"
+        ) from error
 
 
 def _saved_progress(prefix: Path) -> Progress:

@@ -9,8 +9,10 @@ from typing import Any
 import keras
 
 from trainerd.checkpoints.contents.python_state import is_plain
+from trainerd.errors import DataError
 
-# {"epoch": [...], "history": {metric: [...]}}, as the attributes of keras's History; and {"model": its number}.
+# A call of `fit` that is complete: "epoch" and "history", as the attributes of Keras's History; "model", its number;
+# "name", None for none; and "step", the global step at which it ended. Older checkpoints lack the last two.
 CallHistory = dict[str, Any]
 
 
@@ -32,6 +34,7 @@ class Progress:
       told: the global step at which `on_train_end` was last called; None if it never was. Checkpoints hold this name.
       rows: the number of rows in each file that a callback appends to, before training began.
       call: the number of the call of `fit` in its program, from 0.
+      name: the name that the program gives it; None for none.
       call_began: the global step at which that call began.
       model: the number of the model that it trains, in the order of their first calls, from 0.
       histories: what `fit` returned in each call before: the epochs, and the values of each metric.
@@ -50,6 +53,7 @@ class Progress:
     told: int | None = None
     rows: dict[str, int] = field(default_factory=dict)
     call: int = 0
+    name: str | None = None
     call_began: int = 0
     model: int = 0
     histories: list[CallHistory] = field(default_factory=list)
@@ -66,3 +70,29 @@ def history_of(callbacks: Sequence[Any]) -> CallHistory:
         if name == keras.callbacks.History.__name__:
             found |= memory
     return found
+
+
+def number_of(place: int, name: str | None, names: Sequence[str | None]) -> int:
+    """Return the number of a call of `fit` among those of its run: that of its name, or else its place.
+
+    Args:
+      place: the number of calls that the program has made before it.
+      name: its name; None for none.
+      names: those of the calls of the run.
+
+    Raises:
+      DataError: the call at its place has another name.
+    """
+    if name is not None and name in names:
+        return names.index(name)
+    if place < len(names) and (before := names[place]) is not None:
+        raise DataError(
+            f"call {place + 1} of fit in this run has name={before!r}, and now name={name!r}. Put the calls back into "
+            "their order, or use another `logdir`."
+        )
+    return place
+
+
+def names_in(histories: Sequence[CallHistory]) -> list[str | None]:
+    """Return the names of complete calls."""
+    return [each.get("name") for each in histories]
