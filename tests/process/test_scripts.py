@@ -10,6 +10,8 @@ import pytest
 
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import Trainer, saved
+from tests.waiting import wait_for
+from trainerd.rundir.state import Phase
 
 SCRIPT = """
 import os, sys
@@ -165,6 +167,38 @@ def test_a_script_that_trains_elsewhere_ends_when_it_is_asked_to_pause(start: St
     run = start("run", "train.py", rundir=project / "runs" / "train")
     run.until_printed("loading")
     assert run.pause() == 0 and "before" in run.text, run.text
+
+
+EVALUATES = """
+import os, time
+import keras
+import numpy as np
+import trainerd
+
+class Waits(keras.callbacks.Callback):
+    def on_test_begin(self, logs=None):
+        print("evaluating", flush=True)
+        while not os.path.exists("go"):
+            time.sleep(0.01)
+
+x = np.ones((40, 4), "float32")
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+trainerd.keras.fit(model, x, x[:, :1], logdir="run")
+trainerd.keras.evaluate(model, x, x[:, :1], callbacks=[Waits()])
+print("predicted", trainerd.keras.predict(model, x).shape)
+"""
+
+
+def test_an_evaluation_after_fit_is_shown_and_a_pause_does_not_wait_for_it(start: Start, project: Path) -> None:
+    (project / "train.py").write_text(EVALUATES)
+    run = start("run", "train.py", rundir=project / "run")
+    run.until_printed("evaluating")
+    wait_for(lambda: run.state.phase is Phase.EVALUATING, "the evaluation to be shown")
+    assert run.pause() == 0 and (run.state.phase, run.state.step) == (Phase.PAUSED, 2), run.text
+    (project / "go").touch()
+    again = start("run", "train.py", rundir=project / "run")
+    assert again.end() == 0 and "predicted (40, 1)" in again.text and again.state.phase is Phase.FINISHED, again.text
 
 
 @pytest.mark.long

@@ -37,7 +37,7 @@ from trainerd.job.definition import Program
 from trainerd.job.user_code import in_a_line
 from trainerd.loop.contract import Session
 from trainerd.loop.flag import Request
-from trainerd.loop.outcome import PAUSED_EARLY, Outcome
+from trainerd.loop.outcome import PAUSED, PAUSED_EARLY, Outcome
 from trainerd.loop.signals.dispatch import DaemonFlag, daemon_listens, renew_handlers
 from trainerd.loop.ticker import BY_FILE
 from trainerd.rundir import lock, registry, request_files, run_events
@@ -357,18 +357,18 @@ class TrainerProcess:
 
     def _look_at_disk(self) -> None:
         self._claim.flush()
-        self._end_before_fit()
+        self._end_outside_fit()
         # A program may have no session now that looks.
         if self._flag.has_program and request_files.is_pause_asked(self._rundir):
             self._flag.raise_for(Request.PAUSE, BY_FILE)
 
-    def _end_before_fit(self) -> None:
-        """End a script that is asked to pause before its first `fit`: nothing else listens, and nothing is lost."""
-        is_before = run_job.is_program(self._config.entry) and self._reporter.state.phase is Phase.STARTING
-        if is_before and self._flag.wants(Request.PAUSE):
+    def _end_outside_fit(self) -> None:
+        """End a script that is asked to pause outside of its calls of `fit`: what they have trained is on disk."""
+        is_outside = run_job.is_program(self._config.entry) and not (self._host.has_session or self._host.was_paused)
+        if is_outside and self._flag.wants(Request.PAUSE) and not self._reporter.state.phase.is_over:
             request_files.consume_pause(self._rundir)
             try:
-                self._end_early(PAUSED_EARLY)
+                self._end_early(PAUSED if self._host.had_session else PAUSED_EARLY)
             finally:
                 end_now(0)
 

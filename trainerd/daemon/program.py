@@ -43,6 +43,7 @@ class DaemonHost:
     Attributes:
       outcome: how the program's last session ended; None if there was none, or if it failed.
       error: the error that it failed with.
+      has_session: whether a session is open.
       had_session, was_paused: whether a session has ended, and whether one was paused.
       progress: returns a value that changes while the save under way gets written.
     """
@@ -63,7 +64,7 @@ class DaemonHost:
         self.flag = flag
         self.outcome: Outcome | None = None
         self.error: BaseException | None = None
-        self.had_session = self.was_paused = False
+        self.has_session = self.had_session = self.was_paused = False
         self._settings_of_program = False  # whether it says how often it saves, and how much it keeps
         self._asked: Config | None = None  # what the program's session asks for
         self.progress: Callable[[], object] = lambda: None
@@ -95,8 +96,12 @@ class DaemonHost:
             )
         if self.was_paused or (self.had_session and self.flag.wants(Request.PAUSE)):
             raise Paused
-        with lent_session_listens(self.flag), self.reporter.observed_by(observers):
-            yield self.reporter
+        self.has_session = True
+        try:
+            with lent_session_listens(self.flag), self.reporter.observed_by(observers):
+                yield self.reporter
+        finally:
+            self.has_session = False
 
     def effective_config(self, config: Config, *, on_schedule: bool) -> Config:
         """Return the daemon's own config. A graph's summaries are the Supervisor's service."""
