@@ -80,7 +80,7 @@ def test_the_time_without_a_process_is_that_of_its_end(tmp_path: Path, left: Pha
 
 def test_what_is_trained_again_after_a_rollback_was_not_lost(tmp_path: Path) -> None:
     found = State(Phase.PAUSED, step=90, goodput=Goodput(known_until=80))
-    back = found.at_checkpoint(LastCheckpoint(10, "", "request", 0.1, 1, 1.0), {}, Phase.PAUSED)
+    back = found.at_checkpoint(LastCheckpoint(10, "", "request", 0.1, 1, 1.0), {}, {}, Phase.PAUSED)
     assert back.goodput.after_steps(10, 50).steps_again == 0
     assert found.goodput.after_steps(10, 50).steps_again == 40
 

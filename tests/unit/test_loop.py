@@ -25,6 +25,7 @@ from trainerd.errors import JobError, StorageError
 from trainerd.loop.contract import Events, Model, Steps
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.outcome import Outcome
+from trainerd.loop.recorder import Recorder
 from trainerd.run.driven import Loop
 from trainerd.run.run import Run
 from trainerd.rundir.paths import RunDirectory
@@ -441,6 +442,21 @@ def test_metrics_of_an_epochs_end_that_was_left_undone_are_points_too(rundir: Ru
     life = Life(rundir, {"max_steps": 40}, Epochs())
     life.train()
     assert (20, {"val_loss": 0.5}) in life.events.points
+    later = Life(rundir, {"max_steps": 50})
+    later.run.restore()
+    state = later.reporter.state
+    assert (state.step, state.measured) == (40, {"val_loss": 20}), "each metric has its step, in a manifest too"
+    assert state.shown_metrics()["val_loss"] == "0.5 at step 20" and "val_loss 0.5 at step 20" in state.line()
+
+
+def test_a_metric_that_steps_no_longer_have_keeps_its_step(rundir: RunDirectory) -> None:
+    reporter = Reporter(State(), [])
+    recorder = Recorder(rundir, reporter, FakeEvents())
+    recorder.steps(Steps(1, ("loss", "val_loss"), np.ones((4, 2))))
+    recorder.steps(Steps(5, ("loss",), np.ones((3, 1))))
+    assert (reporter.state.step, reporter.state.measured) == (7, {"val_loss": 4})
+    recorder.steps(Steps(8, ("loss", "val_loss"), np.ones((1, 2))))
+    assert reporter.state.measured == {}
 
 
 def test_a_reload_changes_schedules_without_a_stop(rundir: RunDirectory) -> None:

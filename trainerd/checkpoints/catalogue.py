@@ -79,6 +79,7 @@ def fields_of(rundir: RunDirectory, found: Manifest | None) -> dict[str, Any]:
     return {
         "step": found.step if found is not None else 0,
         "metrics": dict(found.metrics) if found is not None else {},
+        "measured": dict(found.measured) if found is not None else {},
         "last_checkpoint": as_last(rundir, found) if found is not None else None,
     }
 

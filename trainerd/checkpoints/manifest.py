@@ -69,6 +69,7 @@ class About:
       minimum: the smoothed loss, if no boundary of its valley that was looked at before was lower; else None.
       valleys: what was known of the valleys of the loss; see `trainerd.loop.minima.valleys`.
       lineage: what was done to the run until then, and what is to be done to it later.
+      measured: the step at which each metric was measured, of those that a step does not return.
     """
 
     reason: str
@@ -79,6 +80,7 @@ class About:
     minimum: Minimum | None = None
     valleys: Mapping[str, Any] = field(default_factory=dict)
     lineage: tuple[Change, ...] = ()
+    measured: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ class TimelineEntry:
       reason: why it was written; empty if its manifest is damaged.
       bytes: the size of its files.
       metrics: the last value of each metric at its boundary, and the metrics of its evaluations.
+      measured: the step at which each metric was measured, of those that a step does not return.
       marks: what else it is.
       line: the number of the earlier line that it is of; None for the present one.
       minimum: the smoothed loss, if it was kept as a minimum of that; else None.
@@ -67,6 +68,7 @@ class TimelineEntry:
     marks: tuple[CheckpointMark, ...]
     line: int | None = None
     minimum: float | None = None
+    measured: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry as JSON's types. JSON has no NaN and no infinity: they become null."""
@@ -146,7 +148,9 @@ def _entry(
     if manifest is None:
         return TimelineEntry(step, path, None, "", 0, {}, marks)
     shown = manifest.metrics if metrics is None else metrics
-    return TimelineEntry(step, path, manifest.at, manifest.reason, manifest.size, shown, marks, minimum=minimum)
+    measured = {name: at for name, at in manifest.measured.items() if shown.get(name) == manifest.metrics.get(name)}
+    found = TimelineEntry(step, path, manifest.at, manifest.reason, manifest.size, shown, marks, minimum=minimum)
+    return replace(found, measured=measured)
 
 
 def _best(found: Mapping[int, Manifest], metrics: Mapping[int, Mapping[str, float]]) -> list[int]:

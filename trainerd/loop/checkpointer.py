@@ -155,7 +155,9 @@ class Checkpointer:
         self._is_unfinished = bool(found.unfinished)
         self.lineage = found.lineage
         self._trained_before = found.trained_secs
-        self._reporter.update(step=found.step, metrics=dict(found.metrics), last_checkpoint=self._last)
+        self._reporter.update(
+            step=found.step, metrics=dict(found.metrics), measured=dict(found.measured), last_checkpoint=self._last
+        )
 
     def reconfigure(self, config: Config, policy: Policy) -> None:
         """Use these settings from now on.
@@ -261,6 +263,7 @@ class Checkpointer:
             self.minima.minimum_at(step),
             self.minima.described(),
             self.lineage,
+            dict(self._reporter.state.measured),
         )
 
     def _submit(self, save: Save, snapshot: Snapshot, lowest: BoundaryState | None = None) -> None:

@@ -15,7 +15,7 @@ from trainerd.rundir import lock, run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.run_events import EventKind
-from trainerd.rundir.state import Phase
+from trainerd.rundir.state import EPOCH, Phase
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +80,8 @@ class Recorder:
         if not len(steps.rows):
             return
         self._rate.add(steps.last_step, self._timer())
+        if gone := self._last.keys() - set(steps.names):  # such as those of a validation
+            self._reporter.measured({}, gone)
         self._last = steps.last()
         self._reporter.trained(steps.first - 1, steps.last_step, self._last)
         now = time.time()
@@ -141,7 +143,7 @@ class Recorder:
         with self._evaluating(EVALUATION):
             metrics = as_validation(session.evaluate())
         self._evaluated_step = session.step
-        self._reporter.update(metrics=self._reporter.state.metrics | metrics)
+        self._reporter.measured(metrics, metrics.keys())
         self._guard(lambda: self._events.scalars(metrics, session.step, time.time()))
         log.info("evaluated step %d: %s", session.step, text.figures(metrics), extra={"event": "evaluated"})
         run_events.add(self._rundir, EventKind.EVALUATION, text.figures(metrics), step=session.step)
@@ -150,7 +152,7 @@ class Recorder:
         """Have the session do its own work at this boundary, such as the end of an epoch, and keep its metrics."""
         with self._evaluating(BETWEEN):
             metrics = then()
-        self._reporter.update(metrics=self._reporter.state.metrics | dict(metrics))
+        self._reporter.measured(metrics, metrics.keys() - self._last.keys() - {EPOCH})
         self._guard(lambda: self._events.scalars(metrics, session.step, time.time()))
         if validation := {name: value for name, value in metrics.items() if name.startswith(VALIDATION)}:
             run_events.add(self._rundir, EventKind.EVALUATION, text.figures(validation), step=session.step)

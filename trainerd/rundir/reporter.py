@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -69,6 +69,17 @@ class Reporter:
             return spent.after_training(before.step, max(before.step, self.state.step), took)
         return spent.after(_SPENT.get(before.phase, Spent.STARTING), took)
 
+    def measured(self, metrics: Mapping[str, float], names: Collection[str]) -> None:
+        """Show metrics that were measured at the present step.
+
+        Args:
+          metrics: the metrics.
+          names: those that the next steps do not measure again: each keeps its step.
+        """
+        with self._lock:
+            steps = self.state.measured | dict.fromkeys(names, self.state.step)
+            self.update(metrics=self.state.metrics | dict(metrics), measured=steps)
+
     def set(self, **changes: Any) -> None:
         """Change fields of the state; the next update shows them."""
         with self._lock:
@@ -82,7 +93,11 @@ class Reporter:
         with self._lock:
             spent = self.state.goodput
             spent = spent.after_steps(first, last) if first < spent.known_until else spent
-            self.state = replace(self.state, step=last, metrics={**self.state.metrics, **metrics}, goodput=spent)
+            measured = self.state.measured
+            if measured.keys() & metrics.keys():
+                measured = {name: step for name, step in measured.items() if name not in metrics}
+            metrics = {**self.state.metrics, **metrics}
+            self.state = replace(self.state, step=last, metrics=metrics, measured=measured, goodput=spent)
 
     def went_back(self) -> None:
         """Record that the run has gone back: what it trains again from here on was not lost in a crash."""

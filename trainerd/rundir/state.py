@@ -178,6 +178,7 @@ class State:
       step, max_steps: the global step, and where training ends (None: it does not).
       epochs, last_step: the epochs of a Keras model, and the step at which the last one ends; None if that is unknown.
       metrics: the last value of each metric; `val_NAME` for those of the evaluation.
+      measured: the step at which each metric was measured, of those that a step does not return.
       steps_per_sec: the rate over the last seconds; None before it is known.
       last_checkpoint: the newest durable checkpoint; None before the first.
       save_model_secs: how many seconds lie between two checkpoints; None if the clock does not matter.
@@ -205,6 +206,7 @@ class State:
     epochs: int | None = None
     last_step: int | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+    measured: dict[str, int] = field(default_factory=dict)
     steps_per_sec: float | None = None
     last_checkpoint: LastCheckpoint | None = None
     save_model_secs: float | None = None
@@ -247,22 +249,29 @@ class State:
         return min(ends, default=None)
 
     def shown_metrics(self) -> dict[str, str]:
-        """Return the metrics as a person reads them: an epoch is one of so many."""
-        shown = {name: figure(value) for name, value in self.metrics.items()}
+        """Return the metrics as a person reads them: an epoch is one of so many, an older value has its step."""
+        shown = {name: figure(value) + self._of_step(name) for name, value in self.metrics.items()}
         if self.epochs is not None and EPOCH in shown:
             shown[EPOCH] += f" of {self.epochs:,}"
         return shown
 
-    def at_checkpoint(self, last: LastCheckpoint, metrics: dict[str, float], phase: Phase) -> State:
+    def _of_step(self, name: str) -> str:
+        """Return the step of a metric, in words, if it is of an earlier one than the present."""
+        step = self.measured.get(name, self.step)
+        return f" at step {step:,}" if step != self.step else ""
+
+    def at_checkpoint(
+        self, last: LastCheckpoint, metrics: dict[str, float], measured: Mapping[str, int], phase: Phase
+    ) -> State:
         """Return the state of a run that will resume from this checkpoint, while no process trains."""
         goodput = replace(self.goodput, known_until=0)  # what is trained again from here on was not lost in a crash
-        changed = replace(self, phase=phase, step=last.step, metrics=dict(metrics), last_checkpoint=last)
-        return replace(changed, error=None, goodput=goodput)
+        changed = replace(self, phase=phase, step=last.step, metrics=dict(metrics), measured=dict(measured))
+        return replace(changed, last_checkpoint=last, error=None, goodput=goodput)
 
     def line(self) -> str:
         """Return the state in one line, for a log and for `systemctl status`."""
         parts = [f"step {self.step}" + (f" of {self.end}" if self.end else "")]
-        parts += [f"{name} {value:.4g}" for name, value in self.metrics.items()]
+        parts += [f"{name} {value:.4g}{self._of_step(name)}" for name, value in self.metrics.items()]
         if self.steps_per_sec and not self.phase.is_over:
             parts.append(f"{self.steps_per_sec:.4g} steps/s")
         return ", ".join(parts)

@@ -81,4 +81,6 @@ def _marks(entry: TimelineEntry) -> list[str]:
 
 
 def _metric(entry: TimelineEntry, name: str) -> str:
-    return figure(entry.metrics[name]) if name in entry.metrics else ""
+    at = entry.measured.get(name, entry.step)
+    of_step = f" at {at:,}" if at != entry.step else ""
+    return figure(entry.metrics[name]) + of_step if name in entry.metrics else ""

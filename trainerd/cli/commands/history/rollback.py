@@ -104,7 +104,7 @@ def _update_status(rundir: RunDirectory) -> None:
         if state is not None and found is not None:
             phase = Phase.PAUSED if state.phase is Phase.FINISHED else state.phase
             at = catalogue.as_last(rundir, found)
-            state.at_checkpoint(at, found.metrics, phase).write(rundir.state)
+            state.at_checkpoint(at, found.metrics, found.measured, phase).write(rundir.state)
     except StorageError as error:
         say(f"`trainerd status` shows the run as it was before: {error}", err=True)
 

@@ -76,7 +76,7 @@ def look(rundir: RunDirectory, how_to_start: Callable[[], str]) -> tuple[State, 
         # state.json is gone or damaged: what the manifests say is all there is to say.
         phase = Phase.FINISHED if saved.reason == FINISH else Phase.PAUSED
         state = State(warnings=[DAMAGED] if is_damaged else [], logdir=str(rundir.path), at=saved.at)
-        state = state.at_checkpoint(catalogue.as_last(rundir, saved), saved.metrics, phase)
+        state = state.at_checkpoint(catalogue.as_last(rundir, saved), saved.metrics, saved.measured, phase)
         return _with_rollback(state, rundir), False
     state = _here(state or State(), rundir)
     return (_with_full_disk(state, rundir) if running else _with_rollback(state, rundir)), running
