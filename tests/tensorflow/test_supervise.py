@@ -17,7 +17,7 @@ import tensorflow as tf
 import trainerd
 from tests.conftest import Fork
 from tests.tensorflow import models
-from tests.tensorflow.graphs import events, saved, state
+from tests.tensorflow.graphs import events, saved, scalars, state
 from tests.tensorflow.models import X, Y, a_line, assert_same, reshuffled, shuffled, terminate
 from tests.tensorflow.noting import instances
 from tests.waiting import send_signal, wait_for
@@ -225,8 +225,10 @@ def test_checkpoints_and_curves_come_on_schedule(tmp_path: Path, monkeypatch: py
     until_due = [At(batch, lambda: None, lambda: boundaries[-1].flag.wants(Request.TICK)) for batch in (4, 8, 12)]
     fit(tmp_path, *until_due, make=models.a_model, save_model_secs=0.2, save_summaries_secs=0.2)
     assert "schedule" in {reason for _, reason in saved(tmp_path)}
-    tags = {value.tag for event in events(tmp_path) for value in event.summary.value}
-    assert {"loss", "mae"} <= tags and state(tmp_path).metrics["loss"] > 0
+    assert {"loss", "mae"} <= {value.tag for event in events(tmp_path) for value in event.summary.value}
+    assert state(tmp_path).metrics["loss"] > 0
+    of_epochs = {step for step, _ in scalars(tmp_path, "learning_rate")}
+    assert of_epochs == {EPOCH, 2 * EPOCH, 3 * EPOCH, 4 * EPOCH}, "an epoch's own metrics have a point each"
 
 
 def test_one_program_at_a_time_and_the_signals_are_given_back(tmp_path: Path) -> None:

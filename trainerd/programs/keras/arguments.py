@@ -38,7 +38,7 @@ def as_job(
       model: the model, compiled.
       x, y, sample_weight: arrays, or lists, tuples and dicts of arrays; or a `tf.data.Dataset`, a PyDataset or a
         generator as x alone.
-      batch_size: examples of a batch of arrays. Default: 32.
+      batch_size: examples of a batch of arrays. Default: 32. Of no effect on batches, as in `fit`.
       validation_split: the part of the arrays, from their end, to validate with.
       validation_data: data to validate with.
       class_weight: a weight for each class of y; those that are left out weigh 1.
@@ -50,7 +50,7 @@ def as_job(
     made = of_python(x, shuffle=bool(others.get("shuffle")))
     if isinstance(x, tf.data.Dataset) or made is not None:
         kind = type(x).__name__ if made is not None else "tf.data.Dataset"
-        _require_none(f"x is a {kind}", y=y, sample_weight=sample_weight, batch_size=batch_size)
+        _require_none(f"x is a {kind}", y=y, sample_weight=sample_weight)
         if validation_split:
             raise EntryError("fit: validation_split is for arrays. Split the dataset yourself: take() and skip().")
         if made is not None:

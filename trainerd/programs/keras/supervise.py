@@ -38,7 +38,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     Args:
       logdir: the run directory.
       save_model_secs: seconds between checkpoints. 0: none on a schedule.
-      save_summaries_secs: seconds between points of the curves. 0: none.
+      save_summaries_secs: seconds between points of the curves, beside one for each epoch. 0: none at all.
       callbacks: those whose memory is saved too, such as an EarlyStopping: give them to `fit` as well.
       checkpoint_basename: the first part of the checkpoints' names.
     """
@@ -136,6 +136,9 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._epoch, self._batch, self._logs = epoch + 1, 0, logs
         if self._fitted.stop_training:
             self._stopped_by = self._memory.settings
+        self._count(0)
+        if self._show_secs:
+            self._open().write_metrics()
         self._at_boundary(1, serves=not self._fitted.stop_training)  # callbacks may have changed something
 
     def on_train_end(self, logs: Any = None) -> None:
