@@ -167,7 +167,35 @@ def test_an_epoch_of_python_batches_restarts_where_it_was_interrupted(
         run(Stops(6))
     run()
     assert ends == [4, 6 + 4, 6 + 4 + 4]
-    assert "the position in a Halves cannot be saved: a resume restarts the epoch" in caplog.text
+    assert "the position in a Halves with an `on_epoch_end` cannot be saved: a resume restarts the epoch" in caplog.text
+
+
+class Numbered(keras.utils.PyDataset):  # type: ignore[misc]
+    """Batches of two lengths, which it is asked for by their number."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, at: int) -> tuple[Any, Any]:
+        return X[15 * at : 15 * at + 15 - at], Y[15 * at : 15 * at + 15 - at]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_pydataset_without_a_state_resumes_with_its_next_batch(tmp_path: Path, shuffle: bool) -> None:
+    def run(folder: Path, *callbacks: Any) -> tuple[keras.Model, Any]:
+        model, data = a_line(), Numbered(workers=1 + shuffle)
+        options: dict[str, Any] = {"epochs": 3, "verbose": 0, "shuffle": shuffle, "callbacks": [*callbacks]}
+        return model, trainerd.keras.fit(model, data, logdir=folder, **options).history
+
+    fitted = a_line()
+    expected = fitted.fit(Numbered(), epochs=3, shuffle=False, verbose=0).history
+    whole, history = run(tmp_path / "whole")
+    assert (history == expected) is not shuffle
+    with pytest.raises(trainerd.keras.Paused):
+        run(tmp_path / "parts", Stops(6))
+    parts, continued = run(tmp_path / "parts")
+    assert continued == history
+    assert_same(whole, parts)
 
 
 class Noisy(keras.Model):  # type: ignore[misc]

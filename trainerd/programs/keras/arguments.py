@@ -16,7 +16,7 @@ from trainerd.programs.keras.batches import of_python
 
 log = logging.getLogger(__name__)
 
-_RESTARTS = "the position in a %s cannot be saved: a resume restarts the epoch that was interrupted"
+_RESTARTS = "the position in a %s%s cannot be saved: a resume restarts the epoch that was interrupted"
 _BATCH_SIZE = 32  # Keras's default, for arrays
 
 
@@ -31,8 +31,8 @@ def as_job(
     class_weight: Mapping[int, float] | None,
     sample_weight: Any,
     **others: Any,
-) -> KerasJob:
-    """Return the job that trains as `model.fit` does with these arguments.
+) -> tuple[KerasJob, bool]:
+    """Return the job that trains as `model.fit` does with these arguments, and whether its position can be saved.
 
     Args:
       model: the model, compiled.
@@ -47,17 +47,19 @@ def as_job(
     Raises:
       EntryError: they are not what `fit` takes, or trainerd cannot train so.
     """
-    made = of_python(x, shuffle=bool(others.get("shuffle")))
+    given, made = x, of_python(x, shuffle=bool(others.get("shuffle")))
     if isinstance(x, tf.data.Dataset) or made is not None:
         kind = type(x).__name__ if made is not None else "tf.data.Dataset"
         _require_none(f"x is a {kind}", y=y, sample_weight=sample_weight)
         if validation_split:
             raise EntryError("fit: validation_split is for arrays. Split the dataset yourself: take() and skip().")
         if made is not None:
-            log.warning(_RESTARTS, kind, extra={"event": "input"})
-            x = made
+            x, others["steps_per_epoch"] = made.dataset, others["steps_per_epoch"] or made.steps_per_epoch
+            if not made.is_exact:
+                why = " with an `on_epoch_end`" if isinstance(given, keras.utils.PyDataset) else ""
+                log.warning(_RESTARTS, kind, why, extra={"event": "input"})
         data = x if class_weight is None else x.map(_Weighted(class_weight))
-        return KerasJob(model, data, validation_data, **others)
+        return KerasJob(model, data, validation_data, **others), made is None or made.is_exact
     if not _is_arrays(x):
         raise EntryError(
             f"fit: x is of type {type(x).__name__}. trainerd takes arrays, tensors, pandas objects, and lists, tuples "
@@ -70,7 +72,7 @@ def as_job(
         data, validation_data = _split(data, validation_split)
     if class_weight is not None:
         data = (*data[:2], _weights(data[1], class_weight))
-    return KerasJob(model, data, validation_data, batch_size=batch_size or _BATCH_SIZE, **others)
+    return KerasJob(model, data, validation_data, batch_size=batch_size or _BATCH_SIZE, **others), True
 
 
 def _require_none(why: str, **given: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -11,12 +12,28 @@ import numpy as np
 import tensorflow as tf
 
 from trainerd.errors import EntryError
+from trainerd.sessions.input.shuffled_indices import shuffled_indices
 
 _LOOKS_AT = 2  # batches, to find out which dimensions differ, as Keras does
 
 
-def of_python(x: Any, *, shuffle: bool) -> tf.data.Dataset | None:
-    """Return the batches of a generator or a PyDataset as a dataset, whose position cannot be saved; else None.
+@dataclass(frozen=True)
+class PythonBatches:
+    """Batches that Python makes.
+
+    Attributes:
+      dataset: yields them.
+      steps_per_epoch: how many an epoch has; None if the dataset says so itself, or that is unknown.
+      is_exact: whether a checkpoint can hold the position.
+    """
+
+    dataset: tf.data.Dataset
+    steps_per_epoch: int | None = None
+    is_exact: bool = False
+
+
+def of_python(x: Any, *, shuffle: bool) -> PythonBatches | None:
+    """Return the batches of a generator or a PyDataset as a dataset; None for other data.
 
     Args:
       x: the data, as it is given to `fit`.
@@ -26,12 +43,38 @@ def of_python(x: Any, *, shuffle: bool) -> tf.data.Dataset | None:
       EntryError: it has no batch.
     """
     if isinstance(x, keras.utils.PyDataset):
-        return _of_batches(_Batches(x, shuffle=shuffle))
+        if type(x).on_epoch_end is keras.utils.PyDataset.on_epoch_end:
+            return _by_number(x, shuffle=shuffle)
+        return PythonBatches(_of_batches(_Batches(x, shuffle=shuffle)))
     if isinstance(x, Iterator):
         first = list(itertools.islice(x, _LOOKS_AT))
         rest = itertools.chain(first, x)
-        return _dataset(lambda: rest, first)
+        return PythonBatches(_dataset(lambda: rest, first))
     return None
+
+
+def _by_number(batches: Any, *, shuffle: bool) -> PythonBatches:
+    """Return a dataset that asks for each batch by its number, so that its position is a number.
+
+    A PyDataset that changes something at the end of an epoch has a state, which this would not save.
+    """
+    count = _count_of(batches)
+    first = [_arrays(batches[number]) for number in range(min(count, _LOOKS_AT))]
+    signature = _signature_of(first)
+    specs = tf.nest.flatten(signature)
+
+    def batch_of(number: Any) -> list[Any]:
+        arrays: list[Any] = tf.nest.flatten(_arrays(batches[int(number)]))
+        return arrays
+
+    def load(number: tf.Tensor) -> Any:
+        found = tf.numpy_function(batch_of, [number], [spec.dtype for spec in specs], stateful=False)
+        shaped = [tf.ensure_shape(each, spec.shape) for each, spec in zip(found, specs, strict=True)]
+        return tf.nest.pack_sequence_as(signature, shaped)
+
+    numbers = shuffled_indices(count, seed=0, runs_on=False) if shuffle else tf.data.Dataset.range(count)
+    at_once = batches.workers if batches.workers > 1 else None
+    return PythonBatches(numbers.map(load, num_parallel_calls=at_once), count if shuffle else None, is_exact=True)
 
 
 class _Batches:
@@ -49,19 +92,28 @@ class _Batches:
 
 
 def _of_batches(batches: _Batches) -> tf.data.Dataset:
-    count = batches.batches.num_batches
-    if count is None:
-        raise EntryError("fit: x is a PyDataset without an end. Give its length: `__len__` or `num_batches`.")
+    count = _count_of(batches.batches)
     first = [batches.batches[number] for number in range(min(count, _LOOKS_AT))]
     return _dataset(batches, first).apply(tf.data.experimental.assert_cardinality(count))
 
 
+def _count_of(batches: Any) -> int:
+    count = batches.num_batches
+    if count is None:
+        raise EntryError("fit: x is a PyDataset without an end. Give its length: `__len__` or `num_batches`.")
+    return int(count)
+
+
 def _dataset(batches: Any, first: list[Any]) -> tf.data.Dataset:
+    signature = _signature_of(list(map(_arrays, first)))
+    return tf.data.Dataset.from_generator(lambda: map(_arrays, batches()), output_signature=signature)
+
+
+def _signature_of(first: list[Any]) -> Any:
+    """Return the types of the arrays of a batch, from the first batches."""
     if not first:
         raise EntryError("fit: x has no batch.")
-    arrays = list(map(_arrays, first))
-    signature = tf.nest.map_structure(_spec_of, *arrays)
-    return tf.data.Dataset.from_generator(lambda: map(_arrays, batches()), output_signature=signature)
+    return tf.nest.map_structure(_spec_of, *first)
 
 
 def _spec_of(*arrays: Any) -> tf.TensorSpec:

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-
 from trainerd.config import parse
 from trainerd.config.schema import Config
 from trainerd.history.run_job import this_program
@@ -92,7 +90,7 @@ def fit(
       JobError: a step or a callback failed. What was sound is saved.
       StorageError: a checkpoint could not be written.
     """
-    job = as_job(
+    job, is_exact = as_job(
         model,
         x,
         y,
@@ -115,7 +113,6 @@ def fit(
     params = {"verbose": verbose, "epochs": epochs, "steps": steps_per_epoch}
     if (done := calls.begin(model, name, params)) is not None:
         return done
-    is_exact = isinstance(job.data, tuple) or isinstance(x, tf.data.Dataset)
     config = parse.parse({**(settings or {}), "logdir": str(rundir), "entry": "fit:fit"})
     config = replace(config, entry=this_program(), input_position=config.input_position if is_exact else "restart")
     if verbose == "auto":
