@@ -51,6 +51,7 @@ def test_help_lists_every_command(cli: Cli) -> None:
     [
         (["stauts"], "there is no command 'stauts'. Did you mean `status`?"),
         (["run", "--max-step", "3"], "--max-steps"),
+        (["start", "train.py", "--epochs", "3"], "come after `--`, as in `trainerd start train.py -- --epochs`."),
         (["run", "--max-steps", "0"], "'--max-steps': expected a whole number from 1 to "),
         (["run", "--max-steps", "abc"], "got 'abc'"),
         (["run", "--logdir", ""], "'--logdir': expected a path, got ''"),

@@ -91,4 +91,8 @@ def _for_stderr(text: str) -> str:
 
 def _see_help(error: click.UsageError) -> str:
     command = error.ctx.command_path if error.ctx else "trainerd"
+    takes_script = error.ctx is not None and any(each.name == "script" for each in error.ctx.command.params)
+    if isinstance(error, click.NoSuchOption) and takes_script:
+        example = f"{command} train.py -- {error.option_name}"
+        return f"The options of a script come after `--`, as in `{example}`. See `{command} --help`."
     return f"See `{command} --help`."
