@@ -195,6 +195,8 @@ def test_an_evaluation_after_fit_is_shown_and_a_pause_does_not_wait_for_it(start
     run = start("run", "train.py", rundir=project / "run")
     run.until_printed("evaluating")
     wait_for(lambda: run.state.phase is Phase.EVALUATING, "the evaluation to be shown")
+    save = start("save", "--wait", rundir=project / "run")
+    assert save.end() == 0 and "step 2" in save.text, save.text
     assert run.pause() == 0 and (run.state.phase, run.state.step) == (Phase.PAUSED, 2), run.text
     (project / "go").touch()
     again = start("run", "train.py", rundir=project / "run")

@@ -41,6 +41,7 @@ from trainerd.loop.outcome import PAUSED, PAUSED_EARLY, Outcome
 from trainerd.loop.signals.dispatch import DaemonFlag, daemon_listens, renew_handlers
 from trainerd.loop.ticker import BY_FILE
 from trainerd.rundir import lock, registry, request_files, run_events
+from trainerd.rundir.answers import Answers
 from trainerd.rundir.claim import Claim
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer
@@ -357,15 +358,19 @@ class TrainerProcess:
 
     def _look_at_disk(self) -> None:
         self._claim.flush()
-        self._end_outside_fit()
+        self._serve_outside_fit()
         # A program may have no session now that looks.
         if self._flag.has_program and request_files.is_pause_asked(self._rundir):
             self._flag.raise_for(Request.PAUSE, BY_FILE)
 
-    def _end_outside_fit(self) -> None:
-        """End a script that is asked to pause outside of its calls of `fit`: what they have trained is on disk."""
+    def _serve_outside_fit(self) -> None:
+        """Serve a script outside of its calls of `fit`: what they have trained is on disk, so a pause ends it."""
         is_outside = run_job.is_program(self._config.entry) and not (self._host.has_session or self._host.was_paused)
-        if is_outside and self._flag.wants(Request.PAUSE) and not self._reporter.state.phase.is_over:
+        if not is_outside or self._reporter.state.phase.is_over:
+            return
+        if (saved := self._reporter.state.last_checkpoint) is not None and request_files.is_save_asked(self._rundir):
+            Answers(self._reporter).give(request_files.consume_save(self._rundir), saved.step, None)
+        if self._flag.wants(Request.PAUSE):
             request_files.consume_pause(self._rundir)
             try:
                 self._end_early(PAUSED if self._host.had_session else PAUSED_EARLY)
