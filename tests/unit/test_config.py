@@ -78,6 +78,12 @@ def test_every_mistake_is_reported_at_once(tmp_path: Path) -> None:
         ("[chekpoint]\nkeep_last = 1", "chekpoint: there is no such table. Did you mean `checkpoint`?"),
         ("[checkpoint]\nsave_model_secs = 'often'", "expected a number, 0 or more, or \"auto\" (in s), got 'often'"),
         ("zzz = 1", "zzz: there is no such key."),
+        ("name = 'a/b'", "name: expected 1 to 64 printable characters, without a slash"),
+        ("name = '-a'", 'without "-", "." or a space in front, got \'-a\''),
+        ("tags = ['ok', '']", "tags: expected 1 to 64 printable characters"),
+        ("tags = ['ok', 'a\\tb']".replace("'", '"'), "got 'a\\tb'"),
+        ("tags = 'ok'", "tags: expected a list of strings, got 'ok'"),
+        (f"notes = '{'x' * 2001}'", "notes: expected a string of at most 2000 characters"),
     ],
 )
 def test_a_mistake(tmp_path: Path, line: str, message: str) -> None:

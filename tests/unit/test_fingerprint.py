@@ -72,7 +72,8 @@ def test_a_config_is_all_of_its_keys_but_the_place(tmp_path: Path) -> None:
     keys = {"entry": "a:b", "logdir": "x", "checkpoint": {"keep_last": 7}}
     found = of_config(configs.parse(keys, folder=tmp_path))
     assert found["config.entry"] == "a:b" and found["config.checkpoint.keep_last"] == "7"
-    assert found == of_config(configs.parse(keys | {"logdir": "y"}, folder=tmp_path))
+    described = {"logdir": "y", "name": "baseline", "tags": ["new"], "notes": "of today"}
+    assert found == of_config(configs.parse(keys | described, folder=tmp_path))
     assert "config.max_steps" not in found and "config.accept_changes" not in found
 
 

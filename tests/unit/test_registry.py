@@ -21,8 +21,9 @@ from trainerd.cli.app import COMMANDS, cli
 from trainerd.cli.commands.runs.list import table
 from trainerd.cli.options import RunOptions
 from trainerd.errors import NotRunningError, UsageError
-from trainerd.rundir import registry, runs
+from trainerd.rundir import names, registry, runs
 from trainerd.rundir.claim import claimed
+from trainerd.rundir.names import RunIdentity
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State
 from trainerd.system import machine
@@ -89,18 +90,55 @@ def test_a_run_trains_where_nothing_can_be_remembered(monkeypatch: pytest.Monkey
 
 @given(st.sets(PARTS.map(lambda parts: Path("/", *parts)), min_size=1, max_size=8))
 def test_each_run_is_found_by_its_name(paths: set[Path]) -> None:
-    names = registry.names(paths)
-    assert len(set(names.values())) == len(paths)
-    for path, name in names.items():
-        found = [name] if name.startswith("/") else []
-        assert found or registry.find(name, paths) == path
+    runs = [RunIdentity(path) for path in paths]
+    found = names.names(runs)
+    assert len(set(found.values())) == len(paths)
+    for path, name in found.items():
+        assert name.startswith("/") or names.find(name, runs) == path
 
 
 def test_a_name_of_several_runs_is_refused() -> None:
-    paths = [Path("/x/a/digits"), Path("/x/b/digits")]
-    with pytest.raises(UsageError, match=r"2 runs\. Say which: /x/a/digits, /x/b/digits"):
-        registry.find("digits", paths)
-    assert registry.find("igits", paths) is None
+    runs = [RunIdentity(Path("/x/a/digits")), RunIdentity(Path("/x/b/digits"))]
+    with pytest.raises(UsageError, match=r"2 runs\. Say which: digits@a, digits@b"):
+        names.find("digits", runs)
+    assert names.find("igits", runs) is None
+
+
+def test_names_are_short_and_distinct() -> None:
+    runs = [
+        RunIdentity(Path("/home/me/mnist/runs/first"), job="train.py"),
+        RunIdentity(Path("/home/me/cifar/runs/first"), job="train.py"),
+        RunIdentity(Path("/home/me/cifar/runs/second"), "baseline"),
+        RunIdentity(Path("/home/me/mnist/runs/second"), "baseline"),
+        RunIdentity(Path("/home/me/third"), "a/b"),
+        RunIdentity(Path("/a/b/run"), job="lib.models:big"),
+        RunIdentity(Path("/b/a/run"), job="eval.py"),
+        RunIdentity(Path("/a/b/same")),
+        RunIdentity(Path("/b/a/same")),
+    ]
+    assert [*names.names(runs).values()] == [
+        *("first@mnist", "first@cifar", "baseline@cifar", "baseline@mnist"),
+        *("third", "run@models", "run@eval", "/a/b/same", "/b/a/same"),
+    ]
+    assert names.find("baseline@mnist", runs) == names.find("mnist/runs/second", runs) == runs[3].path
+    assert names.is_called(runs[3], "baseline") and names.is_called(runs[3], "second")
+
+
+def test_a_shown_name_wins_over_the_folder_of_another_run() -> None:
+    runs = [RunIdentity(Path("/x/a"), "digits"), RunIdentity(Path("/x/digits"), "other")]
+    assert names.find("digits", runs) == Path("/x/a") and names.find("other", runs) == Path("/x/digits")
+
+
+def test_a_run_is_found_by_the_name_of_its_config(tmp_path: Path) -> None:
+    run_in(tmp_path / "runs" / "mine", step=12, name="baseline", tags=["small", "new"], notes="one\ntwo")
+    assert "baseline" in said("list") and "small, new" in said("list")
+    for typed in ("baseline", "mine"):
+        shown = said("status", typed)
+        assert "baseline" in shown and "small, new" in shown and "one two" in shown
+    [found] = json.loads(said("list", "--json"))
+    assert (found["name"], found["tags"], found["notes"]) == ("baseline", ["small", "new"], "one\ntwo")
+    with claimed(RunDirectory(tmp_path / "runs" / "mine"), "jobs:job") as reporter:
+        assert reporter.state.name == "baseline", "the start before the config is read keeps it"
 
 
 def test_commands_take_a_name(tmp_path: Path) -> None:
@@ -261,7 +299,7 @@ def test_a_service_whose_folder_is_roots_is_reported_by_systemd(
 
 def test_a_table_fits_the_terminal_and_hostile_text_stays_text() -> None:
     state = State(Phase.PAUSED, warnings=["\x1b[2J" + "x" * 300])
-    run = runs.ListedRun("a\nname", RunDirectory(Path("/a")), state, False)
+    run = runs.ListedRun(RunDirectory(Path("/a")), state, False, name="a\nname")
     narrow = table([run], 60, 0.0).splitlines()
     assert all(len(line) <= 60 for line in narrow) and len(narrow) == 3 and narrow[2].startswith("  \x1b[2Jxxx")
     assert len(table([run], None, 0.0).splitlines()) == 2

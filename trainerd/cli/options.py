@@ -25,11 +25,11 @@ from trainerd.config.bare_script import is_script, keys_of
 from trainerd.config.schema import Config, ScriptConfig
 from trainerd.errors import ConfigError, NotRunningError, StorageError, UsageError
 from trainerd.history.curves import event_files
-from trainerd.rundir import registry
+from trainerd.rundir import names, registry
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.registry import RegisteredRun
-from trainerd.rundir.runs import all_paths
+from trainerd.rundir.runs import all_paths, identities
 from trainerd.rundir.state import LARGEST, read_state
 from trainerd.system.absolute import absolute
 from trainerd.text import is_plain_word
@@ -60,20 +60,21 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
             self.fail(f"Directory {str(value)!r} is a file.", param, ctx)
         is_argument = param is not None and param.param_type_name == "argument"
         is_there = os.path.lexists(path)
-        paths = [] if os.sep in str(value) else all_paths()
-        if paths and not (is_there and _is_run(path, with_config=is_argument)):
-            found = registry.find(str(value), paths)
+        runs = [] if os.sep in str(value) else identities(all_paths())
+        if runs and not (is_there and _is_run(path, with_config=is_argument)):
+            found = names.find(str(value), runs)
             if found is not None:
                 if is_there and not _is_same(found, path):
                     _say_of(ctx, f"{value} is the run in {found}. The folder ./{value} is not a run directory.")
                 return found
         if is_there:
-            others = [each for each in paths if registry.is_called(each, str(value)) and not _is_same(each, path)]
+            called = (run.path for run in runs if names.is_called(run, str(value)))
+            others = [each for each in called if not _is_same(each, path)]
             if others:
                 _say_of(ctx, f"{value} is the run directory here, ./{value}, and not the run in {others[0]}.")
             return _of_job(path, ctx) if is_argument else path
         if is_argument:
-            near = difflib.get_close_matches(str(value), registry.names(paths).values(), n=1)
+            near = difflib.get_close_matches(str(value), names.names(runs).values(), n=1)
             named = f"no run or folder is named {str(value)!r}"
             missing = named if os.sep not in str(value) else f"the run directory {value} does not exist"
             hint = f"Did you mean {near[0]}?" if near else "`trainerd list` shows your runs."
@@ -82,7 +83,7 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the names of the runs, and folders."""
-        found = registry.names(all_paths()).values()
+        found = names.names(identities(all_paths())).values()
         named = [CompletionItem(name) for name in sorted(found) if is_plain_word(name) and name.startswith(incomplete)]
         return named or [CompletionItem(incomplete, type="dir")]
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trainerd.config.schema import Config, every_key
+from trainerd.config.schema import DESCRIPTION, Config, every_key
 
 Fingerprint = dict[str, str]
 
@@ -87,13 +87,13 @@ def builds_otherwise(changes: Sequence[FingerprintDifference]) -> bool:
 
 
 def of_config(config: Config) -> Fingerprint:
-    """Return every key of a config but `logdir`."""
+    """Return every key of a config but `logdir` and those that describe the run for a person."""
     found: Fingerprint = {}
     for name, _, _ in every_key():
         value: object = config
         for part in name.split("."):
             value = getattr(value, part)
-        if name != "logdir" and value is not None:
+        if name not in ("logdir", *DESCRIPTION) and value is not None:
             found[f"config.{name}"] = str(value)
     return found
 

@@ -15,6 +15,7 @@ from trainerd.config.bare_script import is_script, keys_of
 from trainerd.config.metric_goals import Best, MetricTarget
 from trainerd.config.schema import NOT_KEYS, Config, rundir_of
 from trainerd.errors import ConfigError
+from trainerd.rundir.names import check_name
 from trainerd.rundir.paths import logdir_mistake
 from trainerd.system.absolute import absolute
 
@@ -76,6 +77,9 @@ def parse(data: dict[str, Any], *, path: Path | None = None, folder: Path | None
     config: Config = reader.read(data)
     mistakes = reader.mistakes
     folder = folder or (path.parent if path else Path.cwd())
+    mistakes += _read_mistakes("name", data.get("name"), check_name)
+    for tag in tags if isinstance(tags := data.get("tags"), list) else []:
+        mistakes += _read_mistakes("tags", tag, check_name)
     mistakes += _read_mistakes("target", data.get("target"), MetricTarget.parse)
     if isinstance(checkpoint := data.get("checkpoint"), dict):
         mistakes += _read_mistakes("checkpoint.best", checkpoint.get("best"), Best.parse)

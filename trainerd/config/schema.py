@@ -185,6 +185,13 @@ class Config:
     logdir: Annotated[str, Meta(min_length=1)] = key(
         MISSING, "", "The run directory, relative to the config's folder. All of a run is in it."
     )
+    name: str | None = key(
+        None, "", "What the run is called in lists, on the dashboard and in commands. Default: the name of its folder."
+    )
+    tags: tuple[str, ...] = key((), "", "Words by which runs are found in `trainerd list` and on the dashboard.")
+    notes: Annotated[str, Meta(max_length=2000)] | None = key(
+        None, "", "Text for people, shown by `trainerd status` and on the dashboard."
+    )
     schedule: str | None = key(
         None, "", "The method of an Experiment that is run. Default: that of the task in TF_CONFIG."
     )
@@ -234,6 +241,10 @@ class Config:
         beside = self.folder if self.path is None else self.path.parent
         return beside / self.entry
 
+    def description(self) -> dict[str, Any]:
+        """Return the keys that change nothing of the training, as fields of the run's state."""
+        return {"name": self.name or "", "tags": list(self.tags), "notes": self.notes or ""}
+
     def parsed_best(self) -> Best | None:
         """Return the goal by which the best checkpoint is chosen; None if the config names none."""
         return None if self.checkpoint.best is None else Best.parse(self.checkpoint.best)
@@ -243,6 +254,7 @@ class Config:
         return None if self.target is None else MetricTarget.parse(self.target)
 
 
+DESCRIPTION = ("name", "tags", "notes")  # keys that change nothing of the training
 NOT_KEYS = {"path", "folder", "accept_changes", "accept_job", "rank", "addresses"}  # not of the file
 
 

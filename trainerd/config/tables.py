@@ -186,6 +186,7 @@ def _plain(kind: Any, message: str, value: object) -> str:
     for name, word in words.items():
         message = message.replace(name, word)
     message = re.sub("of length >= ([0-9]+)", r"of at least \1 characters", message)
+    message = re.sub("of length <= ([0-9]+)", r"of at most \1 characters", message)
     return message[0].lower() + message[1:]
 
 

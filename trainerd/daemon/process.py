@@ -202,10 +202,10 @@ class TrainerProcess:
             self._member.end(outcome)
 
     def _as_it_was_left(self) -> dict[str, Any]:
-        """Return fields of the state: the step and metrics of the newest checkpoint, and the failure before."""
+        """Return fields of the state: the config's, those of the newest checkpoint, and the failure before."""
         found = catalogue.fields_of(self._rundir, self._newest)
         failure = self._left.failure if self._left is not None else None
-        return {**found, "max_steps": self._config.max_steps, "failure": failure}
+        return {**found, **self._config.description(), "max_steps": self._config.max_steps, "failure": failure}
 
     def _begin(self) -> None:
         """Report the start. A run that is to go back does so first: it may have been at its end."""
@@ -338,7 +338,7 @@ class TrainerProcess:
         logs.set_level(new.log.level)
         if self._watchdog is not None:
             self._watchdog.reconfigure(new.watchdog)
-        self._reporter.set(max_steps=new.max_steps)
+        self._reporter.set(max_steps=new.max_steps, **new.description())
         return new
 
     def _observe_watchdog(self, state: State) -> None:

@@ -47,6 +47,7 @@ def train_here(make: Callable[..., Session], config: Config, observers: Sequence
     config = host.effective_config(config, on_schedule=True)
     with host.session(rundir, observers, saves=True) as reporter:
         assert reporter is not None
+        reporter.set(**config.description())
         try:
             outcome = driven.train(config, host.made(make, config), rundir, host, reporter)
         except BaseException as error:

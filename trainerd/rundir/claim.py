@@ -78,6 +78,7 @@ class Claim:
         first = State(host=socket.gethostname(), **holder.__dict__, logdir=str(rundir.path), job=job, goodput=goodput)
         if left is not None:  # the memory is shown if the run is over; a command may not have read its answer yet
             first = replace(first, memory_bytes=left.memory_bytes, answers=left.answers)
+            first = replace(first, name=left.name, tags=left.tags, notes=left.notes)
         state = before(first)
         self._start = f"{job}, pid {holder.pid}"
         self._started_at: float | None = time.time()  # None once that is noted

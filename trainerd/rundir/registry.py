@@ -9,13 +9,10 @@ import hashlib
 import json
 import logging
 import os
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainerd.errors import UsageError
 from trainerd.rundir.paths import WORKERS, RunDirectory
 from trainerd.system.durable_files import storage, write_atomic
 from trainerd.system.regular_files import read_regular
@@ -98,35 +95,6 @@ def known() -> list[RegisteredRun]:
             elif run is None or _is_folder(run.path.parent):
                 file.unlink(missing_ok=True)
     return sorted(found, key=lambda run: run.path)
-
-
-def names(paths: Iterable[Path]) -> dict[Path, str]:
-    """Return a name for each run: the last part of its path or, if several runs have that, the whole path.
-
-    No name has a slash but a path: commands take a value with a slash for a path.
-    """
-    runs = list(paths)
-    runs_of = Counter(path.name for path in runs)
-    return {path: path.name if path.name and runs_of[path.name] == 1 else str(path) for path in runs}
-
-
-def find(name: str, paths: Iterable[Path]) -> Path | None:
-    """Return the run of this name: a run whose path ends with it. None if there is none.
-
-    Raises:
-      UsageError: several do.
-    """
-    found = [path for path in paths if is_called(path, name)]
-    if len(found) > 1:
-        candidates = ", ".join(sorted(names(found).values()))
-        raise UsageError(f"{name} is the name of {len(found)} runs. Say which: {candidates}.")
-    return found[0] if found else None
-
-
-def is_called(path: Path, name: str) -> bool:
-    """Return whether this is a name of the run, alone or among others: its path ends with it."""
-    parts = Path(name).parts
-    return bool(parts) and path.parts[-len(parts) :] == parts
 
 
 def _is_folder(path: Path) -> bool:

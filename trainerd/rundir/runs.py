@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from trainerd.errors import TrainerdError
 from trainerd.rundir import registry
 from trainerd.rundir.lock import Holder, find_removed, read_holder
+from trainerd.rundir.names import RunIdentity, names
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import DAMAGED, State, is_running, read_state
 from trainerd.system import machine
 from trainerd.system.machine import NAME, WATCHER
 
 T = TypeVar("T")
+R = TypeVar("R", bound="ListedRun")
 Stamp = tuple[str, int, int, int]
 _SYSTEMCTL_SECS = 5.0
 
@@ -28,18 +31,23 @@ class ListedRun:
     """One run at one moment.
 
     Attributes:
-      name: unique among the runs.
       rundir: its run directory.
       state: what it says of itself; None if nothing was trained there yet, or it cannot be read.
       is_running: whether a process trains it.
       unread: what cannot be read of it, and why, or systemd's word in its place; empty if all can.
+      name: its name, which no other run of a list has; see `trainerd.rundir.names`. Empty until it is in one.
     """
 
-    name: str
     rundir: RunDirectory
     state: State | None
     is_running: bool
     unread: str = ""
+    name: str = ""
+
+    @property
+    def identity(self) -> RunIdentity:
+        """The parts that its name is made of."""
+        return _identity(self.rundir.path, self.state)
 
     def to_json(self) -> dict[str, Any]:
         """Return the run as JSON's types: the fields of state.json, with its name, its folder and whether it runs."""
@@ -82,13 +90,11 @@ class RunReader:
     """Reads the state of one run: each file again only when it has changed.
 
     Args:
-      name: unique among the runs.
       path: its run directory.
       searches: whether a process is searched that trains in this folder although it was removed, which takes long.
     """
 
-    def __init__(self, name: str, path: Path, *, searches: bool = False) -> None:
-        self.name = name
+    def __init__(self, path: Path, *, searches: bool = False) -> None:
         self.rundir = RunDirectory(path)
         self._searches = searches
         self._state: Cached[State | None] = Cached()
@@ -99,7 +105,7 @@ class RunReader:
         rundir, state, is_here, unread = self.rundir, None, False, ""
         unit = _unit_of(rundir.path)
         if unit and not _may(os.R_OK | os.X_OK, rundir.path):
-            return _by_systemd(self.name, rundir, unit)
+            return _by_systemd(rundir, unit)
         try:
             stamp = stamp_of(rundir.state)
             state = self._state.get(stamp, lambda: read_state(rundir.state))
@@ -111,7 +117,7 @@ class RunReader:
                 is_here = find_removed(rundir) is not None
         except TrainerdError as error:  # another user's, or a disk that fails: the others are shown
             state, unread = None, str(error)
-        return ListedRun(self.name, rundir, state, is_running(state, is_here=is_here, now=time.time()), unread)
+        return ListedRun(rundir, state, is_running(state, is_here=is_here, now=time.time()), unread)
 
 
 def all_runs() -> list[ListedRun]:
@@ -120,9 +126,28 @@ def all_runs() -> list[ListedRun]:
     Raises:
       StorageError: what is known of them cannot be read.
     """
-    names = registry.names(all_paths())
-    found = (RunReader(name, path, searches=True).read() for path, name in names.items())
-    return sorted(found, key=lambda run: run.name)
+    return named([RunReader(path, searches=True).read() for path in all_paths()])
+
+
+def named(runs: Sequence[R]) -> list[R]:
+    """Return these runs with a name for each, sorted by it."""
+    found = names([run.identity for run in runs])
+    return sorted((replace(run, name=found[run.rundir.path]) for run in runs), key=lambda run: run.name)
+
+
+def identities(paths: Collection[Path]) -> list[RunIdentity]:
+    """Return the parts of the runs' names. Of a run that cannot be read, that is its folder alone."""
+    found = []
+    for path in paths:
+        state = None
+        with contextlib.suppress(TrainerdError):
+            state = read_state(RunDirectory(path).state)
+        found.append(_identity(path, state))
+    return found
+
+
+def _identity(path: Path, state: State | None) -> RunIdentity:
+    return RunIdentity(path, state.name, state.job) if state is not None else RunIdentity(path)
 
 
 def all_paths() -> list[Path]:
@@ -171,13 +196,13 @@ def _unit_of(path: Path) -> str:
     return f"{NAME}@{instance}" if instance else NAME
 
 
-def _by_systemd(name: str, rundir: RunDirectory, unit: str) -> ListedRun:
+def _by_systemd(rundir: RunDirectory, unit: str) -> ListedRun:
     """Return a run that only root may look into, as systemd describes it."""
     show = ["systemctl", "show", "--property=ActiveState", "--property=StatusText", unit]
     try:
         done = subprocess.run(show, capture_output=True, text=True, timeout=_SYSTEMCTL_SECS, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return ListedRun(name, rundir, None, False, "only root may look into it")
+        return ListedRun(rundir, None, False, "only root may look into it")
     said = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
     active = said.get("ActiveState", "unknown")
-    return ListedRun(name, rundir, None, active == "active", ": ".join(filter(None, [active, said.get("StatusText")])))
+    return ListedRun(rundir, None, active == "active", ": ".join(filter(None, [active, said.get("StatusText")])))

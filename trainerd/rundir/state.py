@@ -189,6 +189,7 @@ class State:
       ended: why the run was paused, or is finished; None otherwise.
       failure: how the run failed last, in this start or an earlier one; None if a checkpoint was made since.
       logdir, job: the run directory, and the entry that is trained.
+      name, tags, notes: what the config says of the run, for a person; empty if it says nothing.
       evaluations: what an Experiment has evaluated; None for other jobs.
       answers: the replies to the last requests that had an id, the newest last.
       goodput: how the time of the run was spent.
@@ -219,6 +220,9 @@ class State:
     failure: Failure | None = None
     logdir: str = ""
     job: str = ""
+    name: str = ""
+    tags: list[str] = field(default_factory=list)
+    notes: str = ""
     evaluations: EvaluationSummary | None = None
     answers: list[Answer] = field(default_factory=list)
     goodput: Goodput = field(default_factory=Goodput)

@@ -14,10 +14,9 @@ from trainerd.errors import TrainerdError
 from trainerd.history.curves import Curve, CurveFollower
 from trainerd.history.story import StoryMoment, moments_of
 from trainerd.history.timeline import TimelineEntry, present_line
-from trainerd.rundir import registry
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Event
-from trainerd.rundir.runs import Cached, ListedRun, RunReader, Stamp, readable_paths, stamp_of
+from trainerd.rundir.runs import Cached, ListedRun, RunReader, Stamp, named, readable_paths, stamp_of
 from trainerd.system.durable_files import storage
 from trainerd.watch.event_reader import EventReader
 
@@ -67,15 +66,14 @@ class WatchedRun(RunReader):
     """Reads one run for the watcher and its page.
 
     Args:
-      name: unique among the runs.
       path: its run directory.
 
     Attributes:
       known: what `detail` has read last.
     """
 
-    def __init__(self, name: str, path: Path) -> None:
-        super().__init__(name, path)
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
         self._events = EventReader(self.rundir)
         self._entries: Cached[tuple[int, list[TimelineEntry]]] = Cached()
         self._moments: Cached[list[StoryMoment]] = Cached()
@@ -144,7 +142,7 @@ class Runs:
         self, paths: Callable[[], Sequence[Path]] = readable_paths, timer: Callable[[], float] = time.monotonic
     ) -> None:
         self._paths, self._timer = paths, timer
-        self._readers: dict[str, WatchedRun] = {}
+        self._readers: dict[Path, WatchedRun] = {}
         self._listed_at = self._looked_at = -math.inf
         self._seen: list[RunView] = []
         self._lock = threading.Lock()
@@ -159,7 +157,7 @@ class Runs:
         with self._lock:
             if self._timer() >= self._listed_at + _LISTED_SECS:
                 self._list()
-            self._seen = [reader.read() for reader in self._readers.values()]
+            self._seen = named([reader.read() for reader in self._readers.values()])
             self._looked_at = self._timer()
             return self._seen
 
@@ -171,8 +169,8 @@ class Runs:
         """
         return self._seen if self._timer() - self._looked_at < _FRESH_SECS else self.read()
 
-    def detail(self, name: str) -> RunDetail | None:
-        """Return the curve and the checkpoints of one run of the last read; None if there is none of this name.
+    def detail(self, path: Path) -> RunDetail | None:
+        """Return the curve and the checkpoints of one run of the last read; None if there is none in this folder.
 
         While another thread reads a detail for long, it is what was read last, and is not complete.
 
@@ -180,7 +178,7 @@ class Runs:
           DataError, StorageError: see `WatchedRun.detail`.
         """
         with self._lock:
-            reader = self._readers.get(name)
+            reader = self._readers.get(path)
         if reader is None:
             return None
         if not self._reads.acquire(timeout=_PATIENCE_SECS):
@@ -191,8 +189,5 @@ class Runs:
             self._reads.release()
 
     def _list(self) -> None:
-        names = registry.names(self._paths())
-        known = {(reader.name, reader.rundir.path): reader for reader in self._readers.values()}
-        by_name = sorted((name, path) for path, name in names.items())
-        self._readers = {name: known.get((name, path)) or WatchedRun(name, path) for name, path in by_name}
+        self._readers = {path: self._readers.get(path) or WatchedRun(path) for path in self._paths()}
         self._listed_at = self._timer()

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from trainerd.errors import StorageError
-from trainerd.rundir import registry
+from trainerd.rundir.names import is_called
 from trainerd.system.durable_files import free_bytes
 from trainerd.watch import rules
 from trainerd.watch.delivery.notes import Notes
@@ -112,8 +112,8 @@ class Watcher:
         run.announced.update(notice.key for notice in notices if notice.kind in _SEEN_FOR_LONG)
 
     def _is_followed(self, seen: RunView) -> bool:
-        names = self._config.runs
-        return not names or any(registry.is_called(seen.rundir.path, name) for name in names)
+        wanted = self._config.runs
+        return not wanted or any(name == seen.name or is_called(seen.identity, name) for name in wanted)
 
     def _wanted(self, notices: Sequence[Notice]) -> list[Notice]:
         return [notice for notice in notices if notice.kind in self._config.events]

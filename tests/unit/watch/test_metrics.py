@@ -83,7 +83,7 @@ def test_a_hostile_state_spoils_no_scrape(make_run: MakeRun, runs: Runs, kind: s
 
 def test_names_that_are_shown_alike_are_one_series(make_run: MakeRun) -> None:
     seen = [
-        RunView(name, make_run(f"{number}"), None, False)
+        RunView(make_run(f"{number}"), None, False, name=name)
         for number, name in enumerate(["a b", "a\nb", '"\\', "x" * 500])
     ]
     found = scraped(seen)

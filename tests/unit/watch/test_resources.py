@@ -112,7 +112,7 @@ def test_the_summary_reports_each_run() -> None:
     state = State(Phase.TRAINING, step=100, metrics={"loss": 0.5}, last_checkpoint=saved)
     events = [Event(1, EventKind.SAVE_FAILED)] * 2
     runs = [
-        RunView(f"run\x1b{number}", RunDirectory(Path(f"/r/{number}")), state, is_running=True, events=events)
+        RunView(RunDirectory(Path(f"/r/{number}")), state, is_running=True, name=f"run\x1b{number}", events=events)
         for number in range(40)
     ]
     found = summary(runs, datetime(2026, 3, 2, 8, 0), now=160.0)

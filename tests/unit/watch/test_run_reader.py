@@ -136,7 +136,7 @@ def test_runs_come_and_go(make_run: MakeRun, runs: Runs) -> None:
     make_run("two")
     assert [run.name for run in runs.read()] == ["one", "two"]
     first.path.rename(first.path.with_name("three"))
-    assert [run.name for run in runs.read()] == ["three", "two"] and runs.detail("one") is None
+    assert [run.name for run in runs.read()] == ["three", "two"] and runs.detail(first.path) is None
 
 
 @given(
@@ -201,7 +201,7 @@ def test_a_detail_has_checkpoints_and_what_happened(make_run: MakeRun, runs: Run
     run_events.add(rundir, run_events.EventKind.KILL, "it ended", step=25)
     append(rundir, record(Event(step=20, summary=Summary(value=[Summary.Value(tag="mse", simple_value=2.0)]))))
     runs.read()
-    detail = runs.detail("one")
+    detail = runs.detail(rundir.path)
     assert detail is not None and detail.tag == "mse" and detail.curve.steps == [20] and detail.is_complete
     assert [entry.step for entry in detail.checkpoints] == [20]
     assert [(moment.kind, moment.step) for moment in detail.moments] == [
@@ -209,17 +209,18 @@ def test_a_detail_has_checkpoints_and_what_happened(make_run: MakeRun, runs: Run
         (MomentKind.CRASH, 25),
     ]
     write(rundir, 30)
-    detail = runs.detail("one")
+    detail = runs.detail(rundir.path)
     assert detail is not None and [entry.step for entry in detail.checkpoints] == [20, 30]
     rundir.manifest(30).write_text("{")
-    detail = runs.detail("one")
+    detail = runs.detail(rundir.path)
     assert detail is not None and [entry.reason for entry in detail.checkpoints][1] == ""
 
 
 def test_a_detail_that_takes_long_keeps_no_look_and_no_other_detail_waiting(
     make_run: MakeRun, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(make_run(metrics={"loss": 1.0}), 20)
+    logdir = make_run(metrics={"loss": 1.0})
+    write(logdir, 20)
     runs.read()
     found: list[RunDetail | None] = []
 
@@ -228,11 +229,11 @@ def test_a_detail_that_takes_long_keeps_no_look_and_no_other_detail_waiting(
         looking.start()
         looking.join(10)
         assert not looking.is_alive()
-        found.append(runs.detail("one"))
+        found.append(runs.detail(logdir.path))
         return present_line(rundir)
 
     monkeypatch.setattr("trainerd.watch.run_reader.present_line", take_long)
-    detail = runs.detail("one")
+    detail = runs.detail(logdir.path)
     assert detail is not None and len(detail.checkpoints) == 1 and detail.is_complete
     [meanwhile] = found
     assert meanwhile is not None and not meanwhile.is_complete, "the page asks again"
@@ -244,7 +245,7 @@ def test_the_watcher_reads_curves_without_tensorflow(rundir: RunDirectory) -> No
         "import sys, pathlib, trainerd.watch.page.server\n"
         "from trainerd.watch.run_reader import Runs\n"
         "runs = Runs(lambda: [pathlib.Path(sys.argv[1])])\n"
-        "assert runs.detail(runs.read()[0].name).curve.steps == [1]\n"
+        "assert runs.detail(runs.read()[0].rundir.path).curve.steps == [1]\n"
         "bad = [m for m in ('tensorflow', 'keras', 'numpy') if m in sys.modules]\n"
         "assert not bad, bad\n"
     )

@@ -247,7 +247,7 @@ def test_only_what_is_wanted_is_reported(world: World) -> None:
         add(rundir, EventKind.PAUSE, step=1)
         add(rundir, EventKind.FINISH, step=2)
     world.look()
-    assert sorted(world.reported()) == [f"{world.folder}/{name}: paused at step 1" for name in ("b", "other/b")]
+    assert sorted(world.reported()) == [f"{world.folder}/b: paused at step 1", "b@other: paused at step 1"]
 
 
 def test_a_run_that_was_moved_reports_nothing_twice(world: World) -> None:

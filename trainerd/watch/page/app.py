@@ -112,7 +112,7 @@ class App:
 
     def _run(self, request: Request, name: str) -> Response:
         run = self._find(name)
-        detail = self._runs.detail(run.name)
+        detail = self._runs.detail(run.rundir.path)
         if detail is None:
             raise NotFound(f"there is no run {name!r} any more.")
         return _json(detail_as_json(detail, run.events))

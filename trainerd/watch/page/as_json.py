@@ -14,7 +14,7 @@ from trainerd.text import printable
 from trainerd.watch.run_reader import RunDetail, RunView
 
 MOST_RUNS = 200  # that are shown at once
-_METRICS, _EVENTS, _WARNINGS, _CHECKPOINTS = 12, 10, 5, 8  # of one run
+_METRICS, _EVENTS, _WARNINGS, _CHECKPOINTS, _TAGS = 12, 10, 5, 8, 32  # of one run
 _ANSWERS = 4  # of one run, and ids of one answer
 _SMOOTHED = 60  # a curve is smoothed over such a part of its points
 _LONGEST = 2000  # characters of one text
@@ -72,6 +72,8 @@ def _state(state: State, is_running: bool) -> dict[str, Any]:
     return {
         "phase": state.phase_now(is_running),
         "job": state.job,
+        "tags": state.tags[:_TAGS],
+        "notes": state.notes,
         "step": state.step,
         "max_steps": state.max_steps,
         "end": state.end,

@@ -16,8 +16,9 @@ from trainerd.rundir.runs import ListedRun, all_runs
 from trainerd.rundir.state import State
 from trainerd.text import figure, seconds
 
-_HEAD = ("run", "phase", "step", "loss", "rate", "left", "saved", "trouble")
-_LEFT = {0, 1, 7}
+_HEAD = ("run", "phase", "step", "loss", "rate", "left", "saved", "tags", "trouble")
+_LEFT = {0, 1, 7, 8}
+_TAGS = _HEAD.index("tags")
 _NONE = "No run is known here. `trainerd run` trains one."
 
 
@@ -36,7 +37,8 @@ def command(watch: bool, as_json: bool) -> None:
         if as_json:
             say(json.dumps([run.to_json() for run in runs]))
         else:
-            say(table(runs, shutil.get_terminal_size().columns if sys.stdout.isatty() else None, time.time()))
+            room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+            say(table(runs, room, time.time()))
         if not watch:
             return
         time.sleep(1.0)
@@ -53,6 +55,8 @@ def table(runs: Sequence[ListedRun], room: int | None, now: float) -> str:
     if not runs:
         return _NONE
     rows = [_HEAD, *(_row(run, now) for run in runs)]
+    if not any(row[_TAGS] for row in rows[1:]):
+        rows = [(*row[:_TAGS], *row[_TAGS + 1 :]) for row in rows]
     found = lines(rows, _LEFT)
     if room is not None and width(found) > room:
         found = list(_with_troubles_below(rows))
@@ -70,7 +74,7 @@ def _with_troubles_below(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
 def _row(run: ListedRun, now: float) -> tuple[str, ...]:
     state, name = run.state, " ".join(run.name.split())
     if state is None:
-        return name, "running" if run.is_running else "-", "", "", "", "", "", " ".join(run.unread.split())
+        return name, "running" if run.is_running else "-", "", "", "", "", "", "", " ".join(run.unread.split())
     saved = state.last_checkpoint
     return (
         name,
@@ -80,6 +84,7 @@ def _row(run: ListedRun, now: float) -> tuple[str, ...]:
         f"{state.steps_per_sec:,.4g}/s" if run.is_running and state.steps_per_sec else "",
         seconds(state.eta_secs) if run.is_running and state.eta_secs is not None else "",
         f"{seconds(max(0.0, now - saved.at))} ago" if saved else "",
+        ", ".join(state.tags),
         _trouble(run, state),
     )
 

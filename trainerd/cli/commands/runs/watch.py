@@ -18,8 +18,8 @@ from trainerd.cli.say import say
 from trainerd.daemon import logs
 from trainerd.daemon.systemd.notify import Notifier
 from trainerd.errors import ConfigError, InUseError
-from trainerd.rundir import registry
-from trainerd.rundir.runs import readable_paths
+from trainerd.rundir import names
+from trainerd.rundir.runs import identities, readable_paths
 from trainerd.system.durable_files import storage
 from trainerd.system.threads import called_every
 from trainerd.system.xdg import state_home
@@ -109,11 +109,11 @@ def _require_channels(path: Path | None, found: Settings) -> None:
             raise ConfigError(f"{path}: {why.strip()}")
 
 
-def _warn_of_unknown(names: Sequence[str]) -> None:
+def _warn_of_unknown(wanted: Sequence[str]) -> None:
     """Warn of a name in the settings that no run has: it may be mistyped."""
-    paths = readable_paths()
-    for name in names:
-        if not any(registry.is_called(path, name) for path in paths):
+    runs = identities(readable_paths())
+    for name in wanted:
+        if name not in names.names(runs).values() and not any(names.is_called(run, name) for run in runs):
             log.warning("watch.runs: no run is called %r yet; `trainerd list` shows all", name)
 
 

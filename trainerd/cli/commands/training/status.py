@@ -110,7 +110,9 @@ def _with_full_disk(state: State, rundir: RunDirectory) -> State:
 
 def text(state: State, running: bool, events: Sequence[Event] = ()) -> str:
     """Return a state for a person, and the last events."""
-    rows = [("phase", describe(state, running))]
+    rows = [("name", state.name)] if state.name else []
+    rows += [("tags", ", ".join(state.tags))] if state.tags else []
+    rows.append(("phase", describe(state, running)))
     of = f" of {state.end:,}" if state.end else ""
     rows.append(("step", f"{state.step:,}{of}"))
     rows += state.shown_metrics().items()
@@ -144,6 +146,7 @@ def text(state: State, running: bool, events: Sequence[Event] = ()) -> str:
     if state.goodput.steps_again:
         rows.append(("again", f"{counted(state.goodput.steps_again, 'step')}, trained again after a crash"))
     rows += [("job", state.job), ("logdir", state.logdir)]
+    rows += [("notes", state.notes)] if state.notes else []
     rows += [("event", _line(event)) for event in events]
     width = max(len(name) for name, _ in rows)
     # What a job writes may hold line breaks, and must not look like lines of trainerd's.
