@@ -21,7 +21,8 @@ from tests.tensorflow.graphs import saved, state
 from tests.tensorflow.models import X, Y, a_line, a_model, assert_same, shuffled, terminate
 from trainerd.errors import ConfigError, DataError, EntryError
 from trainerd.programs.keras import calls
-from trainerd.rundir.state import Phase
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, read_state
 
 
 class Stops(keras.callbacks.Callback):  # type: ignore[misc]
@@ -394,14 +395,16 @@ def test_a_call_is_known_by_its_name_wherever_it_stands(tmp_path: Path, monkeypa
 
 
 def test_calls_after_the_end_that_the_config_sets_train_nothing(tmp_path: Path) -> None:
+    settings = {"max_steps": 3, "name": "short"}
     for _ in range(2):
         model = a_line()
         found = [
-            trainerd.keras.fit(model, X, Y, verbose=0, epochs=2, logdir=tmp_path, settings={"max_steps": 3})
-            for _ in range(3)
+            trainerd.keras.fit(model, X, Y, verbose=0, epochs=2, logdir=tmp_path, settings=settings) for _ in range(3)
         ]
         assert [len(each.epoch) for each in found] == [1, 0, 0] and found[1].params["epochs"] == 2
         assert saved(tmp_path)[0] == (3, "finish")
+        state = read_state(RunDirectory(tmp_path).state)
+        assert state is not None and state.name == "short"
         calls.CALLS.clear()
 
 
