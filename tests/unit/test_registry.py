@@ -141,6 +141,31 @@ def test_a_run_is_found_by_the_name_of_its_config(tmp_path: Path) -> None:
         assert reporter.state.name == "baseline", "the start before the config is read keeps it"
 
 
+def test_a_list_is_filtered_and_sorted(tmp_path: Path) -> None:
+    run_in(tmp_path / "a", step=5, metrics={"loss": 0.25, "accuracy": 0.5}, tags=["x", "y"])
+    run_in(tmp_path / "b", step=12, metrics={"loss": 0.5}, tags=["x"])
+    paused = run_in(tmp_path / "c", step=7, metrics={"loss": 0.125, "accuracy": 0.75})
+    paused.lock.unlink()  # it names this process
+
+    def shown(*typed: str) -> list[str]:
+        return [each["name"] for each in json.loads(said("list", "--json", *typed))]
+
+    assert shown() == ["a", "b", "c"] and shown("--running") == ["a", "b"]
+    assert shown("--tag", "x") == ["a", "b"] and shown("--tag", "x", "--tag", "y") == ["a"]
+    assert shown("--sort", "step") == ["a", "c", "b"] and shown("--sort", "-step") == ["b", "c", "a"]
+    assert shown("--sort", "accuracy") == ["a", "c", "b"] and shown("--sort", "-accuracy") == ["c", "a", "b"]
+    assert shown("--sort", "-run") == ["c", "b", "a"] and shown("--sort", "phase") == ["a", "b", "c"]
+    for given_options, message in (
+        (["--tag", "xx"], "no run has the tag 'xx'. Did you mean x?"),
+        (["--sort", "los"], "--sort: expected a column or a metric, got 'los'. Did you mean loss?"),
+        (["--tag", "y", "--tag", "x", "--sort", "q"], "They are run, phase, step, loss, rate, left, saved, accuracy."),
+    ):
+        assert message in str(CliRunner().invoke(cli, ["list", *given_options]).exception)
+    for name in ("a", "b"):
+        RunDirectory(tmp_path / name).lock.unlink()
+    assert "No run is running." in said("list", "--running")
+
+
 def test_commands_take_a_name(tmp_path: Path) -> None:
     run_in(tmp_path / "runs" / "mine", step=12)
     assert "12" in said("status", "mine") and "paused" in said("status", "--logdir", "mine")

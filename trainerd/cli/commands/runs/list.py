@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import click
 
 from trainerd.cli.columns import lines, width
 from trainerd.cli.say import say
+from trainerd.errors import UsageError
 from trainerd.rundir.runs import ListedRun, all_runs
 from trainerd.rundir.state import State
 from trainerd.text import figure, seconds
@@ -24,24 +27,90 @@ _NONE = "No run is known here. `trainerd run` trains one."
 
 @click.command("list")
 @click.option("-w", "--watch", is_flag=True, help="Show them again every second, until Ctrl-C.")
+@click.option("--running", "is_running", is_flag=True, help="Only those that train now.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only those with this tag; repeatable.")
+@click.option(
+    "--sort", "column", metavar="COLUMN", help="Sort by a column or a metric; with - in front, the largest first."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, on one line.")
-def command(watch: bool, as_json: bool) -> None:
+def command(watch: bool, is_running: bool, tags: tuple[str, ...], column: str | None, as_json: bool) -> None:
     """Show every run of yours on this machine, and those of the machine's services, whatever started them.
 
     A run is known once it has started. Other commands take the name that is shown here in place of a folder.
     """
     while True:
-        runs = all_runs()
+        runs = chosen(all_runs(), tags, column, is_running=is_running)
         if watch and not as_json:
             click.clear()
         if as_json:
             say(json.dumps([run.to_json() for run in runs]))
         else:
             room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-            say(table(runs, room, time.time()))
+            say(table(runs, room, time.time()) if runs or not is_running else "No run is running.")
         if not watch:
             return
         time.sleep(1.0)
+
+
+def chosen(
+    runs: Sequence[ListedRun], tags: Sequence[str] = (), column: str | None = None, *, is_running: bool = False
+) -> list[ListedRun]:
+    """Return the runs that a person asks for.
+
+    Args:
+      runs: all runs.
+      tags: those that a run must have.
+      column: what to sort by: the head of a column or a metric, with "-" in front for the largest first. Runs without
+        a value come last.
+      is_running: whether only those are wanted that train now.
+
+    Raises:
+      UsageError: no run has a tag, or there is no such column.
+    """
+    known = {tag for run in runs if run.state is not None for tag in run.state.tags}
+    for tag in tags:
+        if tag not in known:
+            raise UsageError(f"--tag: no run has the tag {tag!r}. {_hint(tag, sorted(known), 'The tags are')}")
+    found = [run for run in runs if set(tags) <= set(run.state.tags if run.state is not None else ())]
+    found = [run for run in found if run.is_running or not is_running]
+    if column is None:
+        return found
+    name = column.removeprefix("-")
+    metrics = {name: None for run in runs if run.state is not None for name in run.state.metrics}
+    columns = list(dict.fromkeys([*_SORTED_BY, *metrics]))
+    if name not in columns:
+        hint = _hint(name, columns, "They are")
+        raise UsageError(f"--sort: expected a column or a metric, got {name!r}. {hint}")
+    values = [(_value(run, name), run) for run in found]
+    sound = [(value, run) for value, run in values if value is not None and value == value]  # NaN is not itself
+    sound.sort(key=lambda each: each[0], reverse=column != name)
+    return [run for _, run in sound] + [run for value, run in values if value is None or value != value]
+
+
+def _hint(given: str, known: Sequence[str], words: str) -> str:
+    near = difflib.get_close_matches(given, known, n=1)
+    return f"Did you mean {near[0]}?" if near else f"{words} {', '.join(known) or 'none'}."
+
+
+# What the rows of a column are sorted by; None where a run has nothing there.
+_SORTED_BY: dict[str, Callable[[ListedRun, State], Any]] = {
+    "run": lambda run, state: run.name,
+    "phase": lambda run, state: state.phase_now(run.is_running),
+    "step": lambda run, state: state.step,
+    "loss": lambda run, state: _loss(state),
+    "rate": lambda run, state: state.steps_per_sec if run.is_running else None,
+    "left": lambda run, state: state.eta_secs if run.is_running else None,
+    "saved": lambda run, state: state.last_checkpoint.at if state.last_checkpoint is not None else None,
+}
+
+
+def _value(run: ListedRun, column: str) -> Any:
+    if column == "run":
+        return run.name
+    if run.state is None:
+        return None
+    get = _SORTED_BY.get(column)
+    return get(run, run.state) if get is not None else run.state.metrics.get(column)
 
 
 def table(runs: Sequence[ListedRun], room: int | None, now: float) -> str:
