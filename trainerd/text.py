@@ -33,7 +33,7 @@ def printable(text: str) -> str:
     Control characters, which a terminal obeys, and marks that change the direction of writing become escapes. Line
     breaks and tabs stay. Colours are dropped.
     """
-    if text.translate(_KEPT).isprintable():
+    if text.isprintable() or text.translate(_KEPT).isprintable():
         return text
     return "".join(letter if _is_shown(letter) else _escape(letter) for letter in without_colours(text))
 

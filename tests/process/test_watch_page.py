@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -16,11 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
 
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import saved
 from tests.tensorflow.chromium import Page as Tab
 from tests.tensorflow.chromium import browser, end_group, fetch, poll
+from tests.unit.watch.test_run_reader import record
 from trainerd.checkpoints import manifest
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State
@@ -68,7 +72,7 @@ def test_a_person_sees_the_curve_saves_and_pauses(start: Start, project: Path, t
     with served([run.rundir.path]) as url:
         tab.open(url)
         poll(lambda: tab.run(POINTS) > 20, "the curve")
-        assert tab.run(TEXT, "h2") == "run" and tab.run(TEXT, ".phase") == "training"
+        assert tab.run(TEXT, ".run h2") == "run" and tab.run(TEXT, ".phase") == "training"
         before = saved(run.rundir)
         tab.run(BUTTON, "Save now")
         poll(lambda: saved(run.rundir) != before, "a checkpoint")
@@ -112,11 +116,84 @@ def test_the_page_is_for_everybody(tab: Tab, tmp_path: Path) -> None:
             tab.resize(width, 844)
             tab.prefer(scheme)
             tab.open(url)
-            poll(lambda: tab.run(COUNT, ".run") == 8, "the runs")
-            assert tab.run(COUNT, ".body:not([hidden])") == 4
-            tab.run("document.getElementById('unfold').click()")
+            poll(lambda: tab.run(COUNT, "#rows tr") == 8, "the runs")
+            assert tab.run(COUNT, "#details .run") == 1
+            tab.run("for (const each of document.querySelectorAll('.name[aria-expanded=false]')) each.click()")
+            assert tab.run(COUNT, "#details .run") == 8
+            tab.run("for (const each of document.querySelectorAll('details')) each.open = true")
             assert not violations(tab), (width, scheme)
         assert tab.run(COUNT, "img, b b") == 0 and tab.run("return window.owned === undefined")
+
+
+CLICK = "document.querySelector(arguments[0]).click()"
+NAMES = "return [...document.querySelectorAll('#rows .name')].map(each => each.textContent)"
+TITLES = "return [...document.querySelectorAll('.chart h2')].map(each => each.textContent)"
+LINES = "return [...document.querySelectorAll('.chart')].map(each => each.querySelectorAll('.smooth').length)"
+TICKS = "return [...document.querySelectorAll('.chart:first-child .tick[text-anchor=middle]')].map(e => e.textContent)"
+TYPE = "match.value = arguments[0]; match.dispatchEvent(new Event('input'))"
+DRAG = """
+const svg = document.querySelector('.chart > svg'), box = svg.getBoundingClientRect();
+for (const [kind, share] of [['pointerdown', 0.5], ['pointermove', 0.6], ['pointerup', 0.7]])
+  svg.dispatchEvent(new PointerEvent(kind, {clientX: box.left + share * box.width, pointerId: 1}));
+"""
+CROSS = "document.querySelector('.chart > svg').dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight'}))"
+
+
+def compared(folder: Path, name: str, factor: float, **fields: Any) -> Path:
+    """A run with curves of the loss, the accuracy and the epoch."""
+    rundir = RunDirectory(folder / name)
+    rundir.create()
+    found = []
+    for step in range(10, 1001, 10):
+        values = {"loss": factor / step, "accuracy": 1 - factor / step, "epoch": float(step // 100)}
+        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
+        found.append(record(Event(wall_time=1e9 + step * factor, step=step, summary=summary)))
+    (rundir.path / "events.out.tfevents.1").write_bytes(b"".join(found))
+    metrics = {"loss": factor / 1000, "accuracy": 1 - factor / 1000, "epoch": 10.0}
+    State(Phase.PAUSED, step=1000, metrics=metrics, name=name, at=1e9 + factor, **fields).write(rundir.state)
+    return rundir.path
+
+
+def test_runs_are_compared(tab: Tab, tmp_path: Path) -> None:
+    paths = [
+        compared(tmp_path, "small", 1.0, tags=["mnist", "new"]),
+        compared(tmp_path, "large", 3.0, tags=["mnist"]),
+        compared(tmp_path, "wide", 2.0, notes="of last week"),
+    ]
+    tab.resize(1400, 900)
+    with served(paths) as url:
+        tab.open(url)
+        poll(lambda: tab.run(LINES) == [3], "three runs in a chart")
+        assert tab.run(NAMES) == ["large", "wide", "small"], "the last one first"
+        tab.run(CLICK, "#metrics input[value=accuracy]")
+        tab.run(CLICK, "#rows tr:nth-child(2) input")
+        poll(lambda: tab.run(LINES) == [2, 2], "a second metric, and one run less")
+        tab.run(CLICK, "#columns input[value=notes]")
+        tab.run("[...document.querySelectorAll('#head button')].find(each => each.textContent === 'loss').click()")
+        assert tab.run(NAMES) == ["small", "wide", "large"] and "of last week" in tab.run(TEXT, "#rows")
+        assert tab.run(TICKS) == ["200", "400", "600", "800"]
+        tab.run(DRAG)
+        assert tab.run(TICKS)[0] == "500" and tab.run("return view.zoom[0] > 450 && view.zoom[1] < 720")
+        tab.run(CROSS)
+        assert tab.run(TEXT, ".chart .here").startswith("step ") and tab.run(COUNT, ".tip:not([hidden]) div") == 2
+        for name, ticks in (("epoch", "2"), ("time", "8 min")):
+            tab.run(CLICK, f"#by-{name}")
+            poll(functools.partial(lambda ticks: ticks in tab.run(TICKS), ticks), name)
+        tab.run("const it = document.getElementById('smooth'); it.value = 0; it.dispatchEvent(new Event('input'))")
+        tab.run(CLICK, "#log")
+        assert tab.run(COUNT, ".raw") == 0
+        tab.open("about:blank")
+        before = tab.run("return location.href")
+        tab.run("history.back()")
+        poll(lambda: tab.run("return location.href") != before and tab.run(LINES) == [2, 2], "the same after a reload")
+        assert tab.run(TITLES) == ["loss", "accuracy"] and tab.run(NAMES) == ["small", "wide", "large"]
+        assert tab.run("return [view.axis, view.smooth, view.log]") == ["time", 0, False]
+        assert "of last week" in tab.run(TEXT, "#rows") and not violations(tab)
+        for typed, names in (("mnist", ["small", "large"]), ("last WEEK", ["wide"]), ("mnist new", ["small"])):
+            tab.run(TYPE, typed)
+            poll(functools.partial(lambda names: tab.run(NAMES) == names, names), typed)
+        tab.run(TYPE, "nothing")
+        poll(lambda: tab.run(TEXT, "#none").startswith("No run has that"), "the empty table")
 
 
 def test_the_token_is_given_in_a_form(tab: Tab) -> None:

@@ -27,6 +27,7 @@ CONFIG = """\
 entry = "{entry}"
 logdir = "{name}"
 max_steps = {steps}
+tags = ["{tag}"]
 [checkpoint]
 save_model_secs = 8
 keep_last = 6
@@ -44,7 +45,7 @@ class Run:
     def __init__(self, folder: Path, name: str, steps: int, entry: str = DIGITS) -> None:
         self.rundir = RunDirectory(folder / name)
         self._config = folder / f"{name}.toml"
-        self._config.write_text(CONFIG.format(entry=entry, name=name, steps=steps))
+        self._config.write_text(CONFIG.format(entry=entry, name=name, steps=steps, tag=name.partition("-")[2] or "baseline"))
         self.start()
 
     def start(self) -> None:

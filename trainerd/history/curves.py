@@ -46,6 +46,7 @@ class Curve:
 
     Attributes:
       steps, values: its points, by step.
+      times: when each point was written, in seconds since 1970 (UTC).
       begins: where processes began, or the run went back.
       evaluated: the steps at which the run was evaluated while it trained.
       tags: the curves that there are, this one or others.
@@ -53,6 +54,7 @@ class Curve:
 
     steps: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
     begins: list[Begin] = field(default_factory=list)
     evaluated: set[int] = field(default_factory=set)
     tags: set[str] = field(default_factory=set)
@@ -116,7 +118,7 @@ class CurveReader:
         self._stride, self._to_skip = 1, 0  # of so many points one is kept; so many are passed over before the next
         self._last = 0
         self._to_come = list(left)
-        self._tails: dict[int, list[tuple[int, float]]] = {}  # the points of each line beyond where it began
+        self._tails: dict[int, list[tuple[int, float, float]]] = {}  # the points of each line beyond where it began
 
     def read(self, event: Any) -> None:
         """Take over what an event holds."""
@@ -129,18 +131,19 @@ class CurveReader:
                 self.curve.tags.add(value.tag)
             if value.tag == self._tag and (found := _number(value)) is not None:
                 self._forget(event.step)  # where the loader of TensorBoard would, too
-                self._add(event.step, found)
+                self._add(event.step, found, event.wall_time)
         self._last = max(self._last, event.step)
 
-    def _add(self, step: int, value: float) -> None:
+    def _add(self, step: int, value: float, at: float) -> None:
         if self._to_skip:
             self._to_skip -= 1
             return
         self._to_skip = self._stride - 1
         self.curve.steps.append(step)
         self.curve.values.append(value)
+        self.curve.times.append(at)
         if self._most is not None and len(self.curve.steps) >= 2 * self._most:
-            del self.curve.steps[1::2], self.curve.values[1::2]
+            del self.curve.steps[1::2], self.curve.values[1::2], self.curve.times[1::2]
             self._stride *= 2
 
     def _note_evaluation(self, step: int) -> None:
@@ -160,17 +163,20 @@ class CurveReader:
 
     def _leave(self, line: Line) -> None:
         """Record that the run left its line, and continued on this one or on an earlier one."""
-        points = list(zip(self.curve.steps, self.curve.values, strict=True))
+        points = list(zip(self.curve.steps, self.curve.values, self.curve.times, strict=True))
         self._tails[line.number] = [point for point in points if point[0] > line.began_at]
         kept = [point for point in points if point[0] <= line.began_at]
         if line.target_line is not None and line.target is not None:
             kept += [point for point in self._tails.get(line.target_line, []) if point[0] <= line.target]
-        self.curve.steps, self.curve.values = [step for step, _ in kept], [value for _, value in kept]
+        self.curve.steps = [step for step, _, _ in kept]
+        self.curve.values = [value for _, value, _ in kept]
+        self.curve.times = [at for _, _, at in kept]
 
     def _forget(self, step: int) -> None:
         while self.curve.steps and self.curve.steps[-1] >= step:
             self.curve.steps.pop()
             self.curve.values.pop()
+            self.curve.times.pop()
 
 
 def _number(value: Any) -> float | None:
@@ -212,35 +218,36 @@ def events(file: IO[bytes], largest: int | None = None) -> Iterator[Any]:
 
 
 class CurveFollower:
-    """Follows the curve of one metric as it grows: each look reads what was written since the last.
+    """Follows the curves of some metrics as they grow: each look reads what was written since the last.
 
     If the run has gone back, or a file was removed or replaced, it rereads all files.
 
     Args:
       rundir: the run directory.
-      tag: the metric.
-      most: keep fewer than twice as many points, at regular distances.
+      tags: the metrics.
+      most: keep fewer than twice as many points of each, at regular distances.
       at_once: events that one look reads.
 
     Attributes:
       is_complete: whether the last look has come to the end of what there was.
     """
 
-    def __init__(self, rundir: RunDirectory, tag: str, *, most: int = 250, at_once: int = 20_000) -> None:
-        self._rundir, self._tag, self._most, self._at_once = rundir, tag, most, at_once
+    def __init__(self, rundir: RunDirectory, tags: Sequence[str], *, most: int = 500, at_once: int = 20_000) -> None:
+        self.tags = tags
+        self._rundir, self._most, self._at_once = rundir, most, at_once
         self.is_complete = False
         self._begin(())
 
     def _begin(self, left: Sequence[Line]) -> None:
         self._left = left
-        self._reader = CurveReader(left, self._tag, self._most)
+        self._readers = {tag: CurveReader(left, tag, self._most) for tag in self.tags}
         self._read: dict[Path, tuple[int, int]] = {}  # of each file: its inode, and up to where it was read
 
-    def read(self) -> Curve:
+    def read(self) -> dict[str, Curve]:
         """Read on.
 
         Returns:
-          The curve so far; the next look changes it.
+          Each metric's curve so far; the next look changes it.
 
         Raises:
           StorageError: an event file cannot be read.
@@ -253,7 +260,7 @@ class CurveFollower:
             with storage(f"read {path}", missing_ok=True):
                 to_read -= self._read_on(path, to_read)
         self.is_complete = to_read > 0
-        return self._reader.curve
+        return {tag: reader.curve for tag, reader in self._readers.items()}
 
     def _are_there(self, files: Sequence[Path]) -> bool:
         """Return whether all that was read is still there, in what files there are now."""
@@ -276,7 +283,8 @@ class CurveFollower:
             inode = os.fstat(file.fileno()).st_ino
             file.seek(offset)
             for event in events(file, _LARGEST):
-                self._reader.read(event)
+                for reader in self._readers.values():
+                    reader.read(event)
                 self._read[path] = (inode, file.tell())
                 if (count := count + 1) >= at_most:
                     break

@@ -97,15 +97,15 @@ class RunReader:
     def __init__(self, path: Path, *, searches: bool = False) -> None:
         self.rundir = RunDirectory(path)
         self._searches = searches
+        self._unit = _unit_of(path)
         self._state: Cached[State | None] = Cached()
         self._holder: Cached[Holder | None] = Cached()
 
     def read(self) -> ListedRun:
         """Read the present state of the run."""
         rundir, state, is_here, unread = self.rundir, None, False, ""
-        unit = _unit_of(rundir.path)
-        if unit and not _may(os.R_OK | os.X_OK, rundir.path):
-            return _by_systemd(rundir, unit)
+        if self._unit and not _may(os.R_OK | os.X_OK, rundir.path):
+            return _by_systemd(rundir, self._unit)
         try:
             stamp = stamp_of(rundir.state)
             state = self._state.get(stamp, lambda: read_state(rundir.state))

@@ -24,6 +24,7 @@ _LISTED_SECS = 5.0  # after which it is looked for new runs: each reads the file
 _FRESH_SECS = 2.0  # for which what was seen is good enough for the page
 _PATIENCE_SECS = 0.1  # for which a request waits for another one's detail: it keeps a thread of the page
 _LOSS = "loss"
+MOST_CURVES = 24  # of one run that are read for the page at once, beside its main one
 _MOST = 300  # checkpoints of a run that are kept in memory, and of what happened to it
 
 
@@ -43,19 +44,19 @@ class RunView(ListedRun):
 
 @dataclass(frozen=True)
 class RunDetail:
-    """The curve of a run, and what is marked on it.
+    """The curves of a run, and what is marked on them.
 
     Attributes:
-      tag: the metric, which is the loss, or else the first that there is.
-      curve: its points.
-      is_complete: whether all that was written of it has been read. If not, the next read continues.
+      tag: its main metric, which is the loss, or else the first that there is.
+      curves: the curve of this metric, and of those that were asked for.
+      is_complete: whether all that was written of them has been read. If not, the next read continues.
       checkpoints: its newest checkpoints, by step.
       checkpoint_count: how many there are in all.
       moments: what happened, by step.
     """
 
     tag: str
-    curve: Curve
+    curves: Mapping[str, Curve]
     is_complete: bool
     checkpoints: Sequence[TimelineEntry]
     checkpoint_count: int
@@ -78,8 +79,8 @@ class WatchedRun(RunReader):
         self._entries: Cached[tuple[int, list[TimelineEntry]]] = Cached()
         self._moments: Cached[list[StoryMoment]] = Cached()
         self._metrics: Mapping[str, float] = {}  # at the last read
-        self._follower: tuple[str, CurveFollower] | None = None
-        self.known = RunDetail(_LOSS, Curve(), False, (), 0, ())
+        self._followers: list[CurveFollower] = []
+        self.known = RunDetail(_LOSS, {_LOSS: Curve()}, False, (), 0, ())
 
     def read(self) -> RunView:
         """Read the present state of the run."""
@@ -93,24 +94,45 @@ class WatchedRun(RunReader):
         events, counts = self._events.events, dict(self._events.counts)
         return RunView(**vars(run) | {"unread": unread}, events=events, event_counts=counts)
 
-    def detail(self) -> RunDetail:
-        """Read the new points of its curve, and its checkpoints; after a read. One thread at a time.
+    def detail(self, metrics: Sequence[str] = ()) -> RunDetail:
+        """Read the new points of its curves, and its checkpoints; after a read. One thread at a time.
+
+        Args:
+          metrics: those whose curves are read beside that of the main one.
 
         Raises:
           DataError: a manifest is of another version of trainerd.
           StorageError: they cannot be read.
         """
         tag = _LOSS if _LOSS in self._metrics else next(iter(self._metrics), _LOSS)
-        if self._follower is None or self._follower[0] != tag:
-            self._follower = (tag, CurveFollower(self.rundir, tag))
-        curve = self._follower[1].read()
+        curves, is_complete = self._read_curves(list(dict.fromkeys([tag, *metrics[:MOST_CURVES]])))
+        curve = curves[tag]
         stamps = _stamps_of_checkpoints(self.rundir)
         count, entries = self._entries.get(stamps, lambda: _newest(present_line(self.rundir)))
         marks = (stamps, stamp_of(self.rundir.events), list(curve.begins), len(curve.evaluated))
         moments = self._moments.get(marks, lambda: moments_of(self.rundir, entries, curve)[-_MOST:])
-        shown = replace(curve, steps=list(curve.steps), values=list(curve.values))  # the next read changes it
-        self.known = RunDetail(tag, shown, self._follower[1].is_complete, entries, count, moments)
+        self.known = RunDetail(tag, curves, is_complete, entries, count, moments)
         return self.known
+
+    def _read_curves(self, tags: list[str]) -> tuple[dict[str, Curve], bool]:
+        """Return the curves of these metrics so far, and whether they are complete.
+
+        Each metric that is new is followed from its first point on, beside those that are followed already.
+        """
+        known = {tag for follower in self._followers for tag in follower.tags}
+        if new := [tag for tag in tags if tag not in known]:
+            self._followers.append(CurveFollower(self.rundir, new))
+        asked = [follower for follower in self._followers if not set(tags).isdisjoint(follower.tags)]
+        self._followers = [follower for follower in self._followers if follower in asked or len(known) <= MOST_CURVES]
+        found: dict[str, Curve] = {}
+        for follower in asked:
+            found |= follower.read()
+        copies = {tag: _copy(found[tag]) for tag in tags}  # the next read changes them
+        return copies, all(follower.is_complete for follower in asked)
+
+
+def _copy(curve: Curve) -> Curve:
+    return replace(curve, steps=list(curve.steps), values=list(curve.values), times=list(curve.times))
 
 
 def _newest(entries: list[TimelineEntry]) -> tuple[int, list[TimelineEntry]]:
@@ -169,8 +191,8 @@ class Runs:
         """
         return self._seen if self._timer() - self._looked_at < _FRESH_SECS else self.read()
 
-    def detail(self, path: Path) -> RunDetail | None:
-        """Return the curve and the checkpoints of one run of the last read; None if there is none in this folder.
+    def detail(self, path: Path, metrics: Sequence[str] = ()) -> RunDetail | None:
+        """Return curves and the checkpoints of one run of the last read; None if there is none in this folder.
 
         While another thread reads a detail for long, it is what was read last, and is not complete.
 
@@ -184,7 +206,7 @@ class Runs:
         if not self._reads.acquire(timeout=_PATIENCE_SECS):
             return replace(reader.known, is_complete=False)
         try:
-            return reader.detail()
+            return reader.detail(metrics)
         finally:
             self._reads.release()
 

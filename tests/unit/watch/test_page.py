@@ -23,17 +23,19 @@ import pytest
 from werkzeug.test import Client, TestResponse
 
 from tests.unit.watch.conftest import ESCAPES, HOSTILE, MakeRun
+from tests.unit.watch.test_run_reader import append, point
 from trainerd.errors import ConfigError, NotRunningError
 from trainerd.rundir import run_events
 from trainerd.rundir.claim import claimed
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, State
 from trainerd.watch.ask import ask
 from trainerd.watch.page.app import App
 from trainerd.watch.page.as_json import MOST_RUNS
 from trainerd.watch.page.guard import RequestGuard
 from trainerd.watch.page.listen import ListenAddress
 from trainerd.watch.page.server import MOST_CONNECTIONS, Page
-from trainerd.watch.run_reader import Runs
+from trainerd.watch.run_reader import MOST_CURVES, Runs
 
 open_url = urllib.request.build_opener(urllib.request.ProxyHandler({})).open  # whatever proxy the environment names
 TOKEN = "0123456789abcdef"
@@ -76,6 +78,28 @@ def test_the_runs_that_train_come_first_and_one_can_be_found(
     assert [run["name"] for run in get(page, "/runs.json?match=LA")["runs"]] == ["late"]
 
 
+def test_the_curves_of_some_metrics_are_given(make_run: MakeRun, runs: Runs) -> None:
+    rundir = make_run(metrics={"loss": 1.0})
+    append(rundir, point(10, 2.0, padding=1, at=5.0) + point(20, 1.0, at=6.0))
+    page = client(runs)
+    found = get(page, "/run/one.json?metric=loss&metric=nothing")
+    assert found["curves"] == {"loss": [[10, 2.0, 5.0], [20, 1.0, 6.0]], "nothing": []} and "points" not in found
+    assert found["metrics"] == ["loss"] and get(page, "/run/one.json")["points"][0][:2] == [10, 2.0]
+    many = "&".join(f"metric={number}" for number in range(100))
+    assert len(get(page, f"/run/one.json?{many}")["curves"]) == MOST_CURVES
+
+
+def test_a_run_is_found_by_its_words(make_run: MakeRun, runs: Runs) -> None:
+    state = State(Phase.PAUSED, name="first", tags=["mnist", "new"], notes="Of last week", job="train.py")
+    state.write(make_run("one").state)
+    make_run("two", tags=["mnist"])
+    page = client(runs)
+    for words, found in (("mnist", 2), ("MNIST+new", 1), ("week+train", 1), ("paused", 2), ("one", 0), ("first", 1)):
+        assert get(page, f"/runs.json?match={words}")["count"] == found, words
+    [run] = get(page, "/runs.json?match=first")["runs"]
+    assert (run["name"], run["tags"], run["notes"]) == ("first", ["mnist", "new"], "Of last week")
+
+
 @pytest.mark.parametrize("name", ["with space", "quote'\"s", "ünïcödé-日本", "a#b%20&;$(c)", "x.json", "a%2Fb"])
 def test_a_run_of_any_name_has_its_own_address(make_run: MakeRun, runs: Runs, name: str) -> None:
     make_run(name)
@@ -111,8 +135,9 @@ def test_what_a_run_says_is_data_and_never_part_of_the_document(make_run: MakeRu
     assert b"alert" not in page.get("/").data
     answer = page.get("/runs.json")
     assert answer.mimetype == "application/json" and answer.headers["X-Content-Type-Options"] == "nosniff"
-    script = files("trainerd.watch.page").joinpath("page.js").read_text()
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\(|Function\(", script)
+    for name in ("chart.js", "page.js"):
+        script = files("trainerd.watch.page").joinpath(name).read_text()
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\(|Function\(", script)
 
 
 def test_of_thousands_of_runs_the_first_are_shown_and_all_are_counted(make_run: MakeRun, runs: Runs) -> None:

@@ -154,7 +154,7 @@ def test_what_is_followed_is_what_is_read_at_once(
 ) -> None:
     """However the file grows, in the middle of a record too, and however little is read at a time."""
     rundir = RunDirectory(tmp_path_factory.mktemp("run"))
-    follower = CurveFollower(rundir, "loss", most=1000, at_once=at_once)
+    follower = CurveFollower(rundir, ["loss"], most=1000, at_once=at_once)
     for name in "12":
         content = b"".join(start(s) if is_start else point(s, v) for n, is_start, s, v in told if n == name)
         places = sorted({0, *(cut for cut in cuts if cut < len(content)), len(content)})
@@ -163,14 +163,14 @@ def test_what_is_followed_is_what_is_read_at_once(
             follower.read()
         while not follower.is_complete:
             follower.read()
-    assert follower.read() == read_curve(rundir, "loss")
+    assert follower.read() == {"loss": read_curve(rundir, "loss")}
 
 
 def test_a_curve_takes_a_bounded_number_of_points_at_regular_distances(rundir: RunDirectory) -> None:
-    follower = CurveFollower(rundir, "loss", most=100)
+    follower = CurveFollower(rundir, ["loss"], most=100)
     for first in range(0, 10_000, 1000):
         append(rundir, b"".join(point(step, float(step)) for step in range(first, first + 1000)))
-        curve = follower.read()
+        curve = follower.read()["loss"]
         assert len(curve.steps) < 200 and curve.values == list(map(float, curve.steps))
     assert {after - before for before, after in itertools.pairwise(curve.steps)} == {64}
     assert curve.steps[0] == 0 and curve.steps[-1] > 9900
@@ -178,21 +178,21 @@ def test_a_curve_takes_a_bounded_number_of_points_at_regular_distances(rundir: R
 
 def test_a_curve_is_read_again_when_the_run_went_back_or_a_file_has_changed(rundir: RunDirectory) -> None:
     append(rundir, start(0, at=1.0) + point(10, 1.0, at=1.0) + point(20, 2.0, at=1.0))
-    follower = CurveFollower(rundir, "loss")
-    assert follower.read().steps == [10, 20]
+    follower = CurveFollower(rundir, ["loss"])
+    assert follower.read()["loss"].steps == [10, 20]
     Line(1, began_at=10, ended_at=20, at=5.0, target=10).write(rundir)
     append(rundir, start(10, at=6.0) + point(15, 3.0, at=6.0), "2")
-    assert follower.read().steps == [10, 15]
+    assert follower.read()["loss"].steps == [10, 15]
     file = rundir.path / "events.out.tfevents.2"
     file.write_bytes(point(12, 3.0))
-    assert follower.read().steps == [10, 12]
+    assert follower.read()["loss"].steps == [10, 12]
     file.unlink()
-    assert follower.read() == read_curve(rundir, "loss")
+    assert follower.read() == {"loss": read_curve(rundir, "loss")}
 
 
 def test_pictures_are_passed_over(rundir: RunDirectory) -> None:
     append(rundir, point(1, 1.0) + point(2, 2.0, padding=1 << 20) + point(3, 3.0))
-    assert CurveFollower(rundir, "loss").read().steps == [1, 3]
+    assert CurveFollower(rundir, ["loss"]).read()["loss"].steps == [1, 3]
 
 
 def test_a_detail_has_checkpoints_and_what_happened(make_run: MakeRun, runs: Runs) -> None:
@@ -202,7 +202,7 @@ def test_a_detail_has_checkpoints_and_what_happened(make_run: MakeRun, runs: Run
     append(rundir, record(Event(step=20, summary=Summary(value=[Summary.Value(tag="mse", simple_value=2.0)]))))
     runs.read()
     detail = runs.detail(rundir.path)
-    assert detail is not None and detail.tag == "mse" and detail.curve.steps == [20] and detail.is_complete
+    assert detail is not None and detail.tag == "mse" and detail.curves["mse"].steps == [20] and detail.is_complete
     assert [entry.step for entry in detail.checkpoints] == [20]
     assert [(moment.kind, moment.step) for moment in detail.moments] == [
         (MomentKind.CHECKPOINT, 20),
@@ -245,7 +245,7 @@ def test_the_watcher_reads_curves_without_tensorflow(rundir: RunDirectory) -> No
         "import sys, pathlib, trainerd.watch.page.server\n"
         "from trainerd.watch.run_reader import Runs\n"
         "runs = Runs(lambda: [pathlib.Path(sys.argv[1])])\n"
-        "assert runs.detail(runs.read()[0].rundir.path).curve.steps == [1]\n"
+        "assert runs.detail(runs.read()[0].rundir.path).curves['loss'].steps == [1]\n"
         "bad = [m for m in ('tensorflow', 'keras', 'numpy') if m in sys.modules]\n"
         "assert not bad, bad\n"
     )

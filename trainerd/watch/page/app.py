@@ -17,7 +17,7 @@ from werkzeug.wrappers import Request, Response
 from trainerd.errors import NotRunningError, TrainerdError, UsageError
 from trainerd.watch.ask import ask
 from trainerd.watch.metrics import registry
-from trainerd.watch.page.as_json import detail_as_json, harmless, path_of, runs_as_json
+from trainerd.watch.page.as_json import detail_as_json, harmless, path_of, runs_as_json, text_of
 from trainerd.watch.page.document import document
 from trainerd.watch.page.guard import COOKIE, RequestGuard
 from trainerd.watch.run_reader import Runs, RunView
@@ -102,20 +102,21 @@ class App:
             return _json({"error": "an error of trainerd's own: the watcher's log has it."}, 500)
 
     def _page(self, request: Request) -> Response:
-        html, policy = document("page.html", "page.js")
+        html, policy = document("page.html", "chart.js", "page.js")
         return Response(html, mimetype="text/html", headers={"Content-Security-Policy": policy})
 
     def _list(self, request: Request) -> Response:
-        wanted = request.args.get("match", "").lower()
-        found = [run for run in self._runs.seen() if wanted in run.name.lower()]
+        wanted = request.args.get("match", "").lower().split()
+        found = [run for run in self._runs.seen() if all(word in text_of(run) for word in wanted)]
         return _json(runs_as_json(found, self._clock()))
 
     def _run(self, request: Request, name: str) -> Response:
         run = self._find(name)
-        detail = self._runs.detail(run.rundir.path)
+        metrics = request.args.getlist("metric")
+        detail = self._runs.detail(run.rundir.path, metrics)
         if detail is None:
             raise NotFound(f"there is no run {name!r} any more.")
-        return _json(detail_as_json(detail, run.events))
+        return _json(detail_as_json(detail, run.events, metrics))
 
     def _ask(self, request: Request, name: str, what: Literal["save", "pause"]) -> Response:
         self._guard.require_asked(request)

@@ -7,6 +7,7 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trainerd.history.curves import Curve
 from trainerd.history.timeline import TimelineEntry
 from trainerd.rundir.run_events import Event, notable
 from trainerd.rundir.state import State
@@ -14,7 +15,7 @@ from trainerd.text import printable
 from trainerd.watch.run_reader import RunDetail, RunView
 
 MOST_RUNS = 200  # that are shown at once
-_METRICS, _EVENTS, _WARNINGS, _CHECKPOINTS, _TAGS = 12, 10, 5, 8, 32  # of one run
+_METRICS, _EVENTS, _WARNINGS, _CHECKPOINTS, _TAGS, _CURVES = 100, 10, 5, 8, 32, 500  # of one run
 _ANSWERS = 4  # of one run, and ids of one answer
 _SMOOTHED = 60  # a curve is smoothed over such a part of its points
 _LONGEST = 2000  # characters of one text
@@ -35,7 +36,7 @@ def harmless(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {harmless(str(key)): harmless(each) for key, each in value.items()}
+        return {printable(str(key)[:_LONGEST]): harmless(each) for key, each in value.items()}
     return [harmless(each) for each in value]
 
 
@@ -91,19 +92,44 @@ def _state(state: State, is_running: bool) -> dict[str, Any]:
     }
 
 
-def detail_as_json(detail: RunDetail, events: Sequence[Event]) -> dict[str, Any]:
-    """Return the content of `/run/NAME.json`: the curve with its events, and checkpoints and events, newest first."""
-    curve = detail.curve
-    smoothed = curve.smoothed(max(1.0, len(curve.steps) / _SMOOTHED))
+def text_of(run: RunView) -> str:
+    """Return the text of a run in which words are searched, in lower case."""
+    state = run.state
+    more = [state.phase_now(run.is_running), state.job, state.notes, *state.tags] if state is not None else []
+    return "\n".join([run.name, *more]).lower()
+
+
+def detail_as_json(detail: RunDetail, events: Sequence[Event], metrics: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the content of `/run/NAME.json`: curves with their events, and checkpoints and events, newest first.
+
+    Args:
+      detail: what was read.
+      events: what happened to the run.
+      metrics: those whose curves are wanted, in place of that of the main metric.
+    """
+    curve = detail.curves[detail.tag]
     return {
         "metric": detail.tag,
+        "metrics": sorted(curve.tags)[:_CURVES],
         "complete": detail.is_complete,
-        "points": list(zip(curve.steps, curve.values, smoothed, strict=True)),
+        **(_curves(detail, metrics) if metrics else {"points": _smoothed(curve)}),
         "moments": [vars(moment) for moment in detail.moments],
         "checkpoints": [_checkpoint(entry) for entry in detail.checkpoints[: -_CHECKPOINTS - 1 : -1]],
         "checkpoint_count": detail.checkpoint_count,
         "events": [vars(event) for event in notable(events)[: -_EVENTS - 1 : -1]],
     }
+
+
+def _smoothed(curve: Curve) -> list[tuple[int, float, float]]:
+    smoothed = curve.smoothed(max(1.0, len(curve.steps) / _SMOOTHED))
+    return list(zip(curve.steps, curve.values, smoothed, strict=True))
+
+
+def _curves(detail: RunDetail, metrics: Sequence[str]) -> dict[str, Any]:
+    """Return the points of each metric: step, value, and when it was written."""
+    found = {tag: detail.curves[tag] for tag in metrics if tag in detail.curves}
+    points = {tag: list(zip(each.steps, each.values, each.times, strict=True)) for tag, each in found.items()}
+    return {"curves": points}
 
 
 def _checkpoint(entry: TimelineEntry) -> dict[str, Any]:

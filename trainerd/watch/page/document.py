@@ -11,23 +11,23 @@ _HERE = files("trainerd.watch.page")
 
 
 @cache
-def document(name: str, script: str | None = None) -> tuple[bytes, str]:
+def document(name: str, *scripts: str) -> tuple[bytes, str]:
     """Put a document together.
 
     Args:
       name: its file.
-      script: the file of its script; None for none.
+      scripts: the files of its script, in their order; none for a document without one.
 
     Returns:
       Its bytes, and its Content-Security-Policy.
     """
     html, style = _text(name), _text("page.css")
-    code = _text(script) if script is not None else ""
+    code = "".join(map(_text, scripts))
     html = html.replace("<style></style>", f"<style>{style}</style>")
     html = html.replace("<script></script>", f"<script>{code}</script>")
-    scripts = f"'{_hash(code)}'" if script is not None else "'none'"
+    allowed = f"'{_hash(code)}'" if scripts else "'none'"
     policy = (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src {scripts}; connect-src 'self'; img-src data:; "
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src {allowed}; connect-src 'self'; img-src data:; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     )
     return html.encode(), policy

@@ -1,253 +1,306 @@
-"use strict";
-// Text that comes from a run goes into the page by textContent and setAttribute alone, and never as HTML.
+// The table of all runs, the charts of those that are checked, the details of those that are opened. chart.js is before it.
 
-const EVERY_MS = 2000, SURE_MS = 4000, OPEN_AT_FIRST = 4;
+const EVERY_MS = 2000, SURE_MS = 4000, STILL_READING_MS = 50, AT_REST_SECS = 30;
+const CHECKED_AT_FIRST = 4, MOST_CHECKED = 20, MOST_CHARTS = 24, COLORS = 8;
 const KINDS = ["training", "trained again", "saving", "evaluating", "starting", "paused", "down"];
-const NS = "http://www.w3.org/2000/svg";
-const cards = new Map();
-let isLog = true, now = 0;
-
-// ------------------------------------------------------------------ making elements
-
-function make(tag, attributes = {}, ...children) {
-  const made = tag.startsWith("svg:") ? document.createElementNS(NS, tag.slice(4)) : document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
-}
-
-function put(element, text) {
-  if (element.textContent !== text) element.textContent = text;
-}
-
-// ------------------------------------------------------------------ words for numbers
-
-const whole = (value) => (typeof value === "number" ? Math.round(value).toLocaleString("en-US") : "?");
-
-function figure(value) {
-  if (typeof value !== "number") return "not finite";
-  const size = Math.abs(value);
-  return size !== 0 && (size >= 1e6 || size < 1e-4) ? Number(value.toPrecision(3)).toExponential() : String(Number(value.toPrecision(4)));
-}
-
-function span(seconds) {
-  if (typeof seconds !== "number") return "?";
-  if (seconds < 120) return `${Math.round(seconds)} s`;
-  const minutes = Math.floor(seconds / 60), hours = Math.floor(seconds / 3600);
-  if (hours < 2) return `${minutes} min`;
-  return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} d ${hours % 24} h`;
-}
-
-function bytes(count) {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  let index = 0;
-  for (; count >= 1024 && index < units.length - 1; index++) count /= 1024;
-  return `${index ? count.toFixed(1) : count} ${units[index]}`;
-}
-
-function short(step) {
-  const size = Math.abs(step);
-  for (const [unit, sign] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]])
-    if (size >= unit) return `${Number((step / unit).toPrecision(3))}${sign}`;
-  return String(Number(step.toPrecision(3)));
-}
+const rows = new Map(), cards = new Map(), details = new Map(), colors = new Map(); // by the name of a run
+const view = { charts: new Map(), cross: null };
+let now = 0, found = { runs: [] };
 
 const ago = (at) => `${span(Math.max(0, now - at))} ago`;
 const clock = (at) => new Date(at * 1000).toLocaleString("sv-SE", { dateStyle: "short", timeStyle: "short" });
+const byId = (id) => document.getElementById(id);
 
-// ------------------------------------------------------------------ the curve
+// ------------------------------------------------------------------ what is chosen: the URL has it
 
-const MARKS = { // a shape of its own for each: color alone is not enough
-  checkpoint: ["checkpoint", (x, y) => make("svg:circle", { cx: x, cy: y, r: 3.2 })],
-  evaluation: ["evaluation", (x, y) => make("svg:path", { d: `M${x} ${y - 4}l4 4l-4 4l-4 -4z` })],
-  minimum: ["minimum of the loss", (x, y) => make("svg:path", { d: `M${x - 5} ${y - 10}h10l-5 8z` })],
-  best: ["best", (x, y) => make("svg:path", { d: star(x, y - 8, 6) })],
-  crash: ["crash or kill", (x, y) => make("svg:path", { d: `M${x - 5} ${y - 5}l10 10m0 -10l-10 10` })],
-  pause: ["pause", (x, y) => make("svg:path", { d: `M${x - 2.5} ${y - 5}v10m5 -10v10` })],
-  rollback: ["rollback", (x, y) => make("svg:path", { d: `M${x + 5} ${y - 5}v10l-9 -5z` })],
-  change: ["change", (x, y) => make("svg:rect", { x: x - 3.5, y: y - 3.5, width: 7, height: 7 })],
+const chosen = {}; // lists: run, metric, col, open; null until somebody chooses
+
+function readHash() {
+  const said = new URLSearchParams(location.hash.slice(1));
+  const list = (key) => (said.has(key) ? said.getAll(key).filter(Boolean) : null);
+  const number = (key, otherwise) => (Number.isFinite(parseFloat(said.get(key))) ? parseFloat(said.get(key)) : otherwise);
+  Object.assign(chosen, { run: list("run"), metric: list("metric"), col: list("col"), open: list("open") });
+  chosen.sort = said.get("sort") ?? "";
+  chosen.running = said.get("running") === "1";
+  match.value = said.get("match") ?? "";
+  const zoom = (said.get("zoom") ?? "").split("~").map(parseFloat);
+  view.axis = said.get("x") in AXES ? said.get("x") : "step";
+  view.smooth = Math.min(Math.max(number("smooth", 0.6), 0), 0.99);
+  view.log = said.get("log") !== "0";
+  view.marks = said.get("marks") !== "0";
+  view.zoom = zoom.length === 2 && zoom[0] < zoom[1] ? zoom : null;
+}
+
+function writeHash() {
+  const said = new URLSearchParams();
+  for (const key of ["run", "metric", "col", "open"])
+    for (const each of chosen[key]?.length === 0 ? [""] : chosen[key] ?? []) said.append(key, each);
+  const other = {
+    sort: chosen.sort, running: chosen.running && "1", match: match.value, x: view.axis !== "step" && view.axis,
+    smooth: view.smooth !== 0.6 && String(view.smooth), log: !view.log && "0", marks: !view.marks && "0", zoom: view.zoom?.join("~"),
+  };
+  for (const [key, value] of Object.entries(other)) if (value) said.set(key, value);
+  history.replaceState(null, "", `#${said}`);
+}
+
+/** The names of the runs that are checked, of those that the page has. */
+function checked() {
+  const names = found.runs.map((run) => run.name);
+  return chosen.run?.filter((name) => names.includes(name)) ?? names.slice(0, CHECKED_AT_FIRST);
+}
+
+const opened = () => chosen.open ?? found.runs.slice(0, 1).map((run) => run.name);
+
+/** All metrics that the page knows, those of the first run first. */
+function allMetrics() {
+  return [...new Set(found.runs.flatMap((run) => [...Object.keys(run.metrics ?? {}), ...(details.get(run.name)?.metrics ?? [])]))];
+}
+
+/** The metrics that have a chart: at first the loss, and the first one of the evaluation. */
+function shownMetrics() {
+  if (chosen.metric) return chosen.metric.slice(0, MOST_CHARTS);
+  const metrics = Object.keys(found.runs.find((run) => checked().includes(run.name))?.metrics ?? {});
+  const first = metrics.includes("loss") ? "loss" : metrics[0];
+  return [first, metrics.find((metric) => metric.startsWith("val_"))].filter(Boolean);
+}
+
+/** Give each checked run a color, the first that no other has; it keeps it for as long as it is checked. */
+function giveColors() {
+  const names = checked();
+  for (const name of colors.keys()) if (!names.includes(name)) colors.delete(name);
+  for (const name of names) {
+    const taken = new Set(colors.values());
+    if (!colors.has(name)) colors.set(name, [...Array(names.length).keys()].find((color) => !taken.has(color)));
+  }
+}
+
+const colorOf = (name) => `c${colors.get(name) % COLORS}${colors.get(name) < COLORS ? "" : " again"}`;
+
+/** Put a name into a list of the choice, or take it out. */
+function toggle(key, present, name, isIn) {
+  chosen[key] = isIn ? [...present.filter((each) => each !== name), name] : present.filter((each) => each !== name);
+  changed();
+}
+
+function changed() {
+  writeHash();
+  show();
+  loadAll();
+}
+
+// ------------------------------------------------------------------ the table
+
+/** The columns: a title, what is shown of a run, and the value that is sorted by. */
+const COLUMNS = {
+  phase: ["phase", (run) => run.phase],
+  step: ["step", (run) => (run.step == null ? "" : whole(run.step) + (run.end ? ` of ${whole(run.end)}` : "")), (run) => run.step],
+  progress: ["done", (run) => (run.end ? `${Math.floor((100 * run.step) / run.end)} %` : ""), (run) => run.end && run.step / run.end],
+  rate: ["rate", (run) => (run.rate ? `${figure(run.rate)} /s` : ""), (run) => run.rate],
+  left: ["left", (run) => (typeof run.left_secs === "number" ? span(run.left_secs) : ""), (run) => run.left_secs],
+  saved: ["saved", (run) => (run.saving != null ? "saving …" : run.checkpoint ? ago(run.checkpoint.at) : ""), (run) => run.checkpoint?.at],
+  goodput: ["goodput", (run) => (run.goodput?.training === undefined ? "" : `${run.goodput.training.toFixed(1)} %`), (run) => run.goodput?.training],
+  memory: ["memory", (run) => (run.running && run.memory_bytes ? bytes(run.memory_bytes) : ""), (run) => run.memory_bytes],
+  changed: ["last change", (run) => (run.at ? ago(run.at) : ""), (run) => run.at],
+  job: ["job", (run) => run.job ?? ""],
+  tags: ["tags", (run) => (run.tags ?? []).join(", ")],
+  notes: ["notes", (run) => run.notes ?? ""],
+  logdir: ["run directory", (run) => run.logdir],
 };
-const ON_AXIS = new Set(["checkpoint", "evaluation", "pause"]);
+const AT_FIRST = ["phase", "step", "rate", "left", "saved", "goodput", "tags"], TEXTS = ["phase", "job", "tags", "notes", "logdir"];
+const METRIC = "metric:";
 
-function star(x, y, r) {
-  const point = (i) => [x + (i % 2 ? r / 2.4 : r) * Math.sin((i * Math.PI) / 5), y - (i % 2 ? r / 2.4 : r) * Math.cos((i * Math.PI) / 5)];
-  return `M${[...Array(10).keys()].map((i) => point(i).map((v) => v.toFixed(1)).join(" ")).join("L")}z`;
+function column(key) {
+  if (key in COLUMNS) return COLUMNS[key];
+  const metric = key.slice(METRIC.length);
+  const value = (run) => run.metrics?.[metric];
+  return [metric, (run) => (value(run) === undefined ? "" : figure(value(run))), value];
 }
 
-function mark(kind, x, y) {
-  const drawn = MARKS[kind][1](x, y);
-  drawn.setAttribute("class", `m m-${kind}`);
-  return drawn;
+function columns() {
+  const metrics = shownMetrics().map((metric) => METRIC + metric);
+  const keys = chosen.col ?? [...AT_FIRST.slice(0, 2), ...metrics, ...AT_FIRST.slice(2)];
+  return keys.filter((key) => key in COLUMNS || key.startsWith(METRIC));
 }
 
-/** Round numbers from low to high; on a logarithmic scale powers of ten, and twice and five times those if they are few. */
-function ticks(low, high, wanted, log) {
-  const found = [];
-  if (log) {
-    const digits = high / low > 300 ? [1] : [1, 2, 5];
-    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++)
-      for (const digit of digits) {
-        const value = digit * 10 ** power;
-        if (value >= low && value <= high) found.push(value);
-      }
-    const stride = Math.ceil(found.length / (wanted + 1));
-    if (found.length >= 2) return found.filter((_, index) => index % stride === 0);
-    found.length = 0;
-  }
-  const rough = (high - low) / wanted, unit = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((n) => n * unit).find((n) => n >= rough);
-  for (let value = Math.ceil(low / step) * step; value <= high; value += step) found.push(value);
-  return found;
+/** The runs of the table, in its order. Those without a value come last. */
+function sortedRuns() {
+  const runs = found.runs.filter((run) => run.running || !chosen.running);
+  const key = chosen.sort.replace(/^-/, ""), side = chosen.sort.startsWith("-") ? -1 : 1;
+  if (!key) return runs;
+  const [, text, sorts] = column(key), of = key === "name" ? (run) => run.name : sorts ?? text;
+  const isMissing = (value) => value === undefined || value === null || value === "";
+  const compare = (one, other) => (typeof one === "string" ? one.localeCompare(other, "en", { numeric: true }) : one - other);
+  return runs.map((run) => [of(run), run]).sort(([one], [other]) =>
+    isMissing(one) - isMissing(other) || (isMissing(one) ? 0 : side * compare(one, other))).map(([, run]) => run);
 }
 
-class Chart {
-  constructor() {
-    this.title = make("h3", {}, "Curve");
-    this.here = make("p", { class: "here", "aria-hidden": "true" });
-    this.svg = make("svg:svg", { role: "img", "aria-label": "No curve yet" });
-    this.legend = make("ul", { class: "legend" });
-    this.element = make("div", { class: "chart" }, make("div", { class: "title" }, this.title, this.here), this.svg, this.legend);
-    this.svg.addEventListener("pointermove", (event) => this.point(event));
-    this.svg.addEventListener("pointerleave", () => this.leave());
-    new ResizeObserver(() => this.draw()).observe(this.svg);
-  }
-
-  set(detail) {
-    this.detail = detail;
-    this.draw();
-  }
-
-  draw() {
-    const detail = this.detail, width = this.svg.clientWidth, height = this.svg.clientHeight;
-    if (!detail || !width) return;
-    const points = detail.points.filter(([step, value]) => step !== null && value !== null);
-    put(this.title, detail.metric + (detail.complete ? "" : " (still reading)"));
-    this.svg.replaceChildren();
-    this.legend.replaceChildren();
-    if (!points.length) {
-      this.svg.setAttribute("aria-label", "No curve yet");
-      this.svg.append(make("svg:text", { x: 8, y: 24, class: "tick" }, "No points yet: a run writes one every 10 s."));
-      this.map = null;
-      return;
-    }
-    this.map = this.scale(points, detail.moments, width, height);
-    this.axes(width, height);
-    this.lines(points);
-    this.marks(detail.moments, height);
-    const [step, value] = points[points.length - 1];
-    this.svg.setAttribute("aria-label", `${detail.metric} over steps ${short(points[0][0])} to ${short(step)}: ` +
-      `from ${figure(points[0][1])} to ${figure(value)}, ` + (this.counts.join(", ") || "nothing marked"));
-  }
-
-  scale(points, moments, width, height) {
-    const values = points.flatMap(([, raw, smooth]) => (smooth === null ? [raw] : [raw, smooth]));
-    const log = isLog && values.every((value) => value > 0);
-    let low = Math.min(...values), high = Math.max(...values);
-    if (low === high) [low, high] = log ? [low / 2, high * 2] : [low - 1, high + 1];
-    const steps = [...points.map(([step]) => step), ...moments.map((m) => m.step).filter((s) => s !== null)];
-    const first = Math.min(...steps), last = Math.max(...steps, first + 1);
-    const from = log ? Math.log(low) : low, to = log ? Math.log(high) : high;
-    const left = 46, right = width - 8, top = 12, bottom = height - 34;
-    return {
-      points, log, low, high, first, last, left, right, top, bottom,
-      x: (step) => left + ((step - first) / (last - first)) * (right - left),
-      y: (value) => bottom - (((log ? Math.log(value) : value) - from) / (to - from)) * (bottom - top),
-    };
-  }
-
-  axes(width, height) {
-    const { low, high, first, last, left, right, bottom, log, x, y } = this.map;
-    for (const value of ticks(low, high, 4, log)) {
-      this.svg.append(make("svg:line", { x1: left, x2: right, y1: y(value), y2: y(value), class: "grid" }));
-      this.svg.append(make("svg:text", { x: left - 6, y: y(value) + 4, "text-anchor": "end", class: "tick" }, figure(value)));
-    }
-    this.svg.append(make("svg:line", { x1: left, x2: right, y1: bottom + 9, y2: bottom + 9, class: "grid" }));
-    for (const step of ticks(first, last, Math.max(2, width / 120), false))
-      this.svg.append(make("svg:text", { x: x(step), y: height - 6, "text-anchor": x(step) > right - 20 ? "end" : "middle", class: "tick" }, short(step)));
-  }
-
-  lines(points) {
-    const { x, y } = this.map;
-    const path = (index) => "M" + points.filter((p) => p[index] !== null)
-      .map((p) => `${x(p[0]).toFixed(1)} ${y(p[index]).toFixed(1)}`).join("L");
-    this.svg.append(make("svg:path", { d: path(1), class: "raw" }), make("svg:path", { d: path(2), class: "smooth" }));
-  }
-
-  marks(moments, height) {
-    const { x, y, bottom } = this.map;
-    this.counts = [];
-    for (const [kind, [name]] of Object.entries(MARKS)) {
-      const found = moments.filter((moment) => moment.kind === kind && moment.step !== null);
-      if (!found.length) continue;
-      for (const moment of found) {
-        const at = ON_AXIS.has(kind) ? bottom + 9 : y(this.near(moment.step)[2]);
-        const drawn = mark(kind, x(moment.step), at);
-        drawn.append(make("svg:title", {}, `${name}, step ${whole(moment.step)}${moment.said ? `: ${moment.said}` : ""}`));
-        this.svg.append(drawn);
-      }
-      this.counts.push(`${found.length} × ${name}`);
-      const sign = make("svg:svg", { viewBox: "-7 -7 14 14", "aria-hidden": "true" }, mark(kind, 0, { minimum: 6, best: 8 }[kind] ?? 0));
-      this.legend.append(make("li", {}, sign, `${name} ${found.length}`));
-    }
-  }
-
-  near(step) {
-    const points = this.map.points;
-    let low = 0, high = points.length - 1;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (points[middle][0] < step) low = middle + 1;
-      else high = middle;
-    }
-    return low && step - points[low - 1][0] < points[low][0] - step ? points[low - 1] : points[low];
-  }
-
-  point(event) {
-    if (!this.map) return;
-    const { left, right, first, last, top, bottom, x } = this.map;
-    const share = (event.clientX - this.svg.getBoundingClientRect().left - left) / (right - left);
-    const [step, value, smooth] = this.near(first + share * (last - first));
-    put(this.here, `step ${whole(step)}: ${figure(value)}, smoothed ${figure(smooth)}`);
-    this.cross?.remove();
-    this.cross = make("svg:line", { x1: x(step), x2: x(step), y1: top, y2: bottom, class: "cross" });
-    this.svg.append(this.cross);
-  }
-
-  leave() {
-    this.cross?.remove();
-    put(this.here, "");
-  }
+function headCell(key, title) {
+  const isSorted = chosen.sort.replace(/^-/, "") === key, isDown = chosen.sort.startsWith("-");
+  const button = make("button", { type: "button" }, title);
+  button.addEventListener("click", () => {
+    chosen.sort = !isSorted ? key : isDown ? "" : `-${key}`;
+    changed();
+    [...byId("head").querySelectorAll("button")].find((each) => each.textContent === title)?.focus();
+  });
+  const cell = make("th", { scope: "col", class: TEXTS.includes(key) || key === "name" ? "text" : "" }, button);
+  if (isSorted) cell.setAttribute("aria-sort", isDown ? "descending" : "ascending");
+  return cell;
 }
 
-// ------------------------------------------------------------------ a run
+function showHead() {
+  const text = JSON.stringify([columns(), chosen.sort]);
+  if (showHead.text === text) return;
+  showHead.text = text;
+  const all = make("input", { type: "checkbox", id: "all", "aria-label": `Compare the first ${MOST_CHECKED} runs, or none` });
+  all.addEventListener("change", () => {
+    chosen.run = all.checked ? sortedRuns().slice(0, MOST_CHECKED).map((run) => run.name) : [];
+    changed();
+  });
+  byId("head").replaceChildren(make("th", { scope: "col" }, all), headCell("name", "run"), ...columns().map((key) => headCell(key, column(key)[0])));
+}
 
-class Card {
-  constructor(run, isOpen) {
-    this.toggle = make("button", { type: "button" });
-    this.phase = make("p", { class: "phase" });
-    this.fill = make("span");
-    this.cells = Object.fromEntries(["step", "loss", "rate", "left", "saved", "goodput"].map((key) => [key, make("span", { class: "value" })]));
-    this.keys = Object.fromEntries(Object.keys(this.cells).map((key) => [key, make("span", { class: "key" }, key)]));
-    const cell = (key, ...more) => make("div", { class: `cell ${key}` }, this.keys[key], this.cells[key], ...more);
-    this.strip = make("div", { class: "bar", "aria-hidden": "true" });
-    this.progress = make("div", { class: "progress", "aria-hidden": "true" }, this.fill);
+class Row {
+  constructor(run) {
+    this.check = make("input", { type: "checkbox" });
+    this.name = make("button", { type: "button", class: "name" });
     this.said = make("p", { class: "said" });
-    this.body = make("div", { class: "body", id: `body-${cards.size}` });
-    this.toggle.setAttribute("aria-controls", this.body.id);
-    this.element = make("article", { class: "run" },
-      make("div", { class: "head" }, make("h2", {}, this.toggle), this.phase, cell("step", this.progress), cell("loss"),
-        cell("rate"), cell("left"), cell("saved"), cell("goodput", this.strip)),
-      this.said, this.body);
-    this.fillBody();
-    this.toggle.addEventListener("click", () => this.open(this.body.hidden));
-    this.isShown = false;
-    seen.observe(this.element);
-    this.open(isOpen);
+    this.element = make("tr");
+    this.check.addEventListener("change", () => toggle("run", chosen.run ?? checked(), this.run.name, this.check.checked));
+    this.name.addEventListener("click", () => this.open());
     this.update(run);
   }
 
-  fillBody() {
-    this.chart = new Chart();
+  open() {
+    const name = this.run.name, isOpen = !opened().includes(name);
+    toggle("open", opened(), name, isOpen);
+    if (isOpen) cards.get(name)?.element.scrollIntoView({ block: "nearest" });
+  }
+
+  update(run) {
+    this.run = run;
+    const keys = columns();
+    if (this.keys !== keys.join("\n")) {
+      this.keys = keys.join("\n");
+      this.cells = keys.map((key) => make("td", { class: TEXTS.includes(key) ? "text" : "" }));
+      this.element.replaceChildren(make("td", {}, this.check), make("th", { scope: "row" }, this.name, this.said), ...this.cells);
+    }
+    const isChecked = checked().includes(run.name);
+    this.check.checked = isChecked;
+    this.check.className = isChecked ? colorOf(run.name) : "";
+    this.check.setAttribute("aria-label", `Compare ${run.name}`);
+    this.name.setAttribute("aria-expanded", String(opened().includes(run.name)));
+    put(this.name, run.name);
+    put(this.said, troubleOf(run));
+    keys.forEach((key, index) => {
+      const cell = this.cells[index], [, text] = column(key);
+      if (key === "tags") showTags(cell, run.tags ?? []);
+      else put(cell, text(run));
+      if (key === "phase") cell.className = `text phase ${run.phase}`;
+    });
+  }
+}
+
+const troubleOf = (run) => [run.unread, ...(run.trouble ?? [])].filter(Boolean).join(" · ");
+
+function showTags(element, tags) {
+  if (element.dataset.tags === tags.join("\n")) return;
+  element.dataset.tags = tags.join("\n");
+  element.replaceChildren(...tags.map((tag) => {
+    const button = make("button", { type: "button", class: "tag", title: "Show the runs that have this" }, tag);
+    button.addEventListener("click", () => {
+      match.value = match.value === tag ? "" : tag;
+      search();
+    });
+    return button;
+  }));
+}
+
+function showRows() {
+  const runs = sortedRuns();
+  for (const name of rows.keys()) if (!runs.some((run) => run.name === name)) {
+    rows.get(name).element.remove();
+    rows.delete(name);
+  }
+  const body = byId("rows");
+  runs.forEach((run, index) => {
+    if (rows.has(run.name)) rows.get(run.name).update(run);
+    else rows.set(run.name, new Row(run));
+    const { element } = rows.get(run.name);
+    if (body.children[index] !== element) body.insertBefore(element, body.children[index] ?? null);
+  });
+  const none = found.count ? "No run is running." : match.value ? "No run has that in its name, job, tags or notes." : "No run is known here. `trainerd run` trains one.";
+  put(byId("none"), runs.length ? "" : none);
+  byId("table").hidden = !runs.length;
+  const shown = found.runs.length < found.count ? `the first ${found.runs.length} of ` : "";
+  put(byId("count"), `${shown}${whole(found.count)} ${found.count === 1 ? "run" : "runs"}, ${whole(found.running)} running`);
+}
+
+/** A menu of check boxes, one for each name; it is made anew only when the names have changed. */
+function showMenu(id, names, chosenNames, act) {
+  const list = byId(id), text = JSON.stringify(names);
+  if (list.dataset.names !== text) {
+    list.dataset.names = text;
+    list.replaceChildren(...names.map(([key, title]) => {
+      const box = make("input", { type: "checkbox", value: key });
+      box.addEventListener("change", () => act(key, box.checked));
+      return make("label", {}, box, ` ${title}`);
+    }));
+  }
+  for (const box of list.querySelectorAll("input")) box.checked = chosenNames.includes(box.value);
+}
+
+function showMenus() {
+  const metrics = allMetrics();
+  const names = [...Object.keys(COLUMNS).map((key) => [key, COLUMNS[key][0]]), ...metrics.map((metric) => [METRIC + metric, metric])];
+  showMenu("columns", names, columns(), (key, isIn) => toggle("col", columns(), key, isIn));
+  const shown = [...new Set([...metrics, ...shownMetrics()])].map((metric) => [metric, metric]);
+  showMenu("metrics", shown, shownMetrics(), (key, isIn) => toggle("metric", shownMetrics(), key, isIn));
+}
+
+// ------------------------------------------------------------------ the charts
+
+function showCharts() {
+  const metrics = shownMetrics(), place = byId("charts");
+  for (const [metric, chart] of view.charts) if (!metrics.includes(metric)) {
+    chart.element.remove();
+    view.charts.delete(metric);
+  }
+  metrics.forEach((metric, index) => {
+    if (!view.charts.has(metric)) view.charts.set(metric, new Chart(metric, view, changed));
+    const { element } = view.charts.get(metric);
+    if (place.children[index] !== element) place.insertBefore(element, place.children[index] ?? null);
+  });
+  for (const name of Object.keys(AXES)) byId(`by-${name}`).checked = view.axis === name;
+  byId("smooth").value = view.smooth;
+  put(byId("smooth-value"), view.smooth.toFixed(2));
+  byId("log").setAttribute("aria-pressed", String(view.log));
+  byId("marks").setAttribute("aria-pressed", String(view.marks));
+  byId("whole").disabled = !view.zoom;
+  byId("compare").hidden = !found.runs.length;
+  drawCharts();
+}
+
+function drawCharts() {
+  const runs = checked().filter((name) => details.get(name)?.curves).map((name) => {
+    const { curves, moments, metric, complete } = details.get(name);
+    return { name, color: colorOf(name), curves, moments, complete, main: metric };
+  });
+  const text = JSON.stringify([runs.map((run) => [run.name, run.color, details.get(run.name).text.length, details.get(run.name).at]),
+    view.axis, view.smooth, view.log, view.marks, view.zoom, [...view.charts.keys()]]);
+  if (drawCharts.text === text) return;
+  drawCharts.text = text;
+  for (const chart of view.charts.values()) chart.set(runs);
+}
+
+// ------------------------------------------------------------------ the details of a run
+
+class Card {
+  constructor(run) {
+    this.title = make("h2");
+    this.shut = make("button", { type: "button" }, "Close");
+    this.tags = make("p", { class: "tags" });
+    this.notes = make("p", { class: "notes" });
+    this.said = make("p", { class: "said" });
     this.save = make("button", { type: "button" }, "Save now");
     this.pause = make("button", { type: "button" }, "Pause");
     this.answer = make("p", { class: "answer", role: "status" });
@@ -258,48 +311,30 @@ class Card {
     this.events = make("ul", { class: "list" });
     this.where = make("p", { class: "quiet answer" });
     const part = (title, ...inside) => make("section", {}, make("h3", {}, title), ...inside);
-    this.body.append(
-      make("div", { class: "side" }, this.chart.element, part("Events", this.events)),
-      make("div", { class: "side" }, make("div", { class: "actions" }, this.save, this.pause, this.answer),
-        part("Goodput", this.bar, this.shares), part("Figures", this.figures), part("Checkpoints", this.checkpoints), this.where));
+    this.element = make("article", { class: "run" },
+      make("div", { class: "head" }, this.title, this.tags, make("div", { class: "actions" }, this.answer, this.save, this.pause, this.shut)),
+      this.said, this.notes,
+      make("div", { class: "body" }, part("Events", this.events), part("Checkpoints", this.checkpoints),
+        make("div", { class: "side" }, part("Goodput", this.bar, this.shares), part("Figures", this.figures), this.where)));
     this.save.addEventListener("click", () => this.ask("save"));
     this.pause.addEventListener("click", () => this.pressPause());
-  }
-
-  open(isOpen) {
-    this.body.hidden = !isOpen;
-    this.toggle.setAttribute("aria-expanded", String(isOpen));
-    if (isOpen) this.load();
+    this.shut.addEventListener("click", () => toggle("open", opened(), this.run.name, false));
+    this.update(run);
   }
 
   update(run) {
     this.run = run;
-    put(this.toggle, run.name);
-    put(this.phase, run.phase);
-    this.phase.className = `phase ${run.phase}`;
-    const [metric, loss] = firstMetric(run.metrics ?? {});
-    const end = run.end;
-    put(this.keys.loss, metric);
-    put(this.cells.step, run.step == null ? "–" : whole(run.step) + (end ? ` of ${whole(end)}` : ""));
-    put(this.cells.loss, loss === undefined ? "–" : figure(loss));
-    put(this.cells.rate, run.rate ? `${figure(run.rate)} /s` : "–");
-    put(this.cells.left, typeof run.left_secs === "number" ? span(run.left_secs) : "–");
-    put(this.cells.saved, run.saving != null ? "saving …" : run.checkpoint ? ago(run.checkpoint.at) : "–");
-    put(this.cells.goodput, run.goodput?.training === undefined ? "–" : `${run.goodput.training.toFixed(1)} %`);
-    this.progress.hidden = !end;
-    this.fill.style.width = end ? `${(100 * run.step) / end}%` : "0";
-    put(this.said, [run.unread, ...(run.trouble ?? [])].filter(Boolean).join(" · "));
-    bar(this.strip, run.goodput ?? {});
+    put(this.title, run.name);
+    put(this.said, troubleOf(run));
+    put(this.notes, run.notes ?? "");
+    showTags(this.tags, run.tags ?? []);
     this.save.disabled = this.pause.disabled = !run.running;
+    for (const [button, word] of [[this.save, "Save"], [this.pause, "Pause"], [this.shut, "Close"]]) button.title = `${word} ${run.name}`;
     const answer = this.asked && run.answers?.find((each) => each.ids.includes(this.asked));
     if (answer) {
       this.asked = null;
       this.say(answer.error ?? `saved step ${whole(answer.step)}`, answer.error !== null);
     }
-    if (!this.body.hidden) this.updateBody(run);
-  }
-
-  updateBody(run) {
     bar(this.bar, run.goodput ?? {});
     this.shares.replaceChildren(...KINDS.filter((kind) => run.goodput?.[kind] !== undefined)
       .map((kind) => make("li", {}, make("i", { class: kindClass(kind) }), `${kind} ${run.goodput[kind].toFixed(1)} %`)));
@@ -308,29 +343,14 @@ class Card {
     if (run.checkpoint?.seconds != null) figures.push(["last save", `${bytes(run.checkpoint.bytes)} in ${figure(run.checkpoint.seconds)} s`]);
     if (run.steps_again) figures.push(["steps trained again", whole(run.steps_again)]);
     this.figures.replaceChildren(...figures.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
-    put(this.where, run.logdir);
+    put(this.where, [run.job, run.logdir].filter(Boolean).join(" in "));
   }
 
-  async load() {
-    if (this.isLoading || this.body.hidden || !this.isShown) return;
-    this.isLoading = true;
-    try {
-      this.updateBody(this.run);
-      const text = await get(`${this.run.path}.json`);
-      if (text === this.text) return;
-      this.text = text;
-      const detail = JSON.parse(text);
-      this.chart.set(detail);
-      this.checkpoints.replaceChildren(...detail.checkpoints.map(checkpoint));
-      if (detail.checkpoint_count > detail.checkpoints.length)
-        this.checkpoints.append(make("li", { class: "quiet" }, `of ${whole(detail.checkpoint_count)} in all`));
-      this.events.replaceChildren(...detail.events.map(event));
-      if (!detail.complete) setTimeout(() => this.load(), 50);
-    } catch (error) {
-      this.say(error.message, true);
-    } finally {
-      this.isLoading = false;
-    }
+  set(detail) {
+    this.checkpoints.replaceChildren(...detail.checkpoints.map(checkpoint));
+    if (detail.checkpoint_count > detail.checkpoints.length)
+      this.checkpoints.append(make("li", { class: "quiet" }, `of ${whole(detail.checkpoint_count)} in all`));
+    this.events.replaceChildren(...detail.events.map(event));
   }
 
   pressPause() {
@@ -354,9 +374,9 @@ class Card {
     try {
       const headers = { "Content-Type": "application/json", "X-Trainerd": "1" };
       const answer = await fetch(`${this.run.path}/${what}`, { method: "POST", headers, body: "{}" });
-      const found = await answer.json();
-      this.asked = found.id || null;
-      this.say(found.said ?? found.error, !answer.ok);
+      const said = await answer.json();
+      this.asked = said.id || null;
+      this.say(said.said ?? said.error, !answer.ok);
     } catch {
       this.say("The watcher does not answer.", true);
     }
@@ -384,29 +404,35 @@ function bar(element, goodput) {
   });
 }
 
-function event(found) {
-  const step = found.step === null ? "" : ` at step ${whole(found.step)}`;
-  return make("li", {}, make("time", {}, clock(found.at)), make("b", {}, found.kind), step, found.said && `: ${found.said}`);
+function event(said) {
+  const step = said.step === null ? "" : ` at step ${whole(said.step)}`;
+  return make("li", {}, make("time", {}, clock(said.at)), make("b", {}, said.kind), step, said.said && `: ${said.said}`);
 }
 
-function checkpoint(found) {
-  const [metric, value] = firstMetric(found.metrics);
-  const more = [value === undefined ? "" : `${metric} ${figure(value)}`, found.reason, ...found.marks].filter(Boolean).join(", ");
-  return make("li", {}, make("b", {}, `step ${whole(found.step)}`), `: ${more}`);
+function checkpoint(saved) {
+  const [metric, value] = firstMetric(saved.metrics);
+  const more = [value === undefined ? "" : `${metric} ${figure(value)}`, saved.reason, ...saved.marks].filter(Boolean).join(", ");
+  return make("li", {}, make("b", {}, `step ${whole(saved.step)}`), `: ${more}`);
 }
 
-// ------------------------------------------------------------------ all runs
-
-const seen = new IntersectionObserver((entries) => {
-  for (const entry of entries) {
-    const card = [...cards.values()].find((each) => each.element === entry.target);
-    if (!card) continue;
-    card.isShown = entry.isIntersecting;
-    card.load();
+function showCards() {
+  const names = opened(), place = byId("details");
+  for (const [name, card] of cards) if (!names.includes(name) || !found.runs.some((run) => run.name === name)) {
+    card.element.remove();
+    cards.delete(name);
   }
-});
-const main = document.getElementById("runs"), match = document.getElementById("match");
-const trouble = document.getElementById("trouble"), scale = document.getElementById("scale"), unfold = document.getElementById("unfold");
+  for (const run of found.runs.filter((each) => names.includes(each.name))) {
+    if (cards.has(run.name)) cards.get(run.name).update(run);
+    else {
+      const card = new Card(run);
+      cards.set(run.name, card);
+      place.append(card.element);
+      if (details.has(run.name)) card.set(details.get(run.name));
+    }
+  }
+}
+
+// ------------------------------------------------------------------ reading
 
 async function get(path) {
   let answer;
@@ -421,35 +447,69 @@ async function get(path) {
   return text;
 }
 
-function show(found) {
-  now = found.now;
-  const isFirst = !cards.size;
-  for (const [name, card] of cards)
-    if (!found.runs.some((run) => run.name === name)) {
-      seen.unobserve(card.element);
-      card.element.remove();
-      cards.delete(name);
-    }
-  found.runs.forEach((run, index) => {
-    const isOpen = isFirst && index < OPEN_AT_FIRST;
-    if (cards.has(run.name)) cards.get(run.name).update(run);
-    else cards.set(run.name, new Card(run, isOpen));
-    const { element } = cards.get(run.name);
-    if (main.children[index] !== element) main.insertBefore(element, main.children[index] ?? null);
-  });
-  const shown = found.runs.length < found.count ? `the first ${found.runs.length} of ` : "";
-  put(document.getElementById("count"), `${shown}${whole(found.count)} ${found.count === 1 ? "run" : "runs"}, ${whole(found.running)} running`);
-  if (!found.runs.length) main.replaceChildren(make("p", { class: "empty" }, match.value ? "No run has that in its name." : "No run is known here. `trainerd run` trains one."));
-  else main.querySelector(".empty")?.remove();
+/** The metrics whose curves are needed of a run: those that have a chart, and what the axis needs. */
+function wantedMetrics(run) {
+  const wanted = checked().includes(run.name) ? [...shownMetrics(), ...(view.axis === "epoch" ? ["epoch"] : [])] : [];
+  const known = new Set([...Object.keys(run.metrics ?? {}), ...(details.get(run.name)?.metrics ?? [])]);
+  const metrics = wanted.filter((metric) => known.has(metric));
+  return metrics.length ? metrics : [firstMetric(run.metrics ?? {})[0]];
+}
+
+/** Read the curves and the events of a run, if there may be news. Returns whether there is more to read at once. */
+async function load(run) {
+  const query = wantedMetrics(run).map((metric) => `metric=${encodeURIComponent(metric)}`).join("&");
+  const before = details.get(run.name), at = JSON.stringify([query, run.at, run.phase]);
+  const isNew = run.running || before?.at !== at || !before.complete || now - before.read > AT_REST_SECS;
+  if (!isNew) return false;
+  const text = await get(`${run.path}.json?${query}`);
+  if (text !== before?.text) {
+    details.set(run.name, { ...JSON.parse(text), text, at, read: now });
+    cards.get(run.name)?.set(details.get(run.name));
+  } else Object.assign(before, { at, read: now });
+  return !details.get(run.name).complete;
+}
+
+async function loadAll() {
+  if (loadAll.isRunning) return void (loadAll.isAsked = true);
+  loadAll.isRunning = true;
+  let isMore = false;
+  try {
+    const names = new Set([...checked(), ...opened()]);
+    for (const run of found.runs.filter((each) => names.has(each.name)))
+      try {
+        isMore = (await load(run)) || isMore;
+        drawCharts();
+      } catch (error) {
+        if (cards.has(run.name)) cards.get(run.name).say(error.message, true);
+        else put(byId("trouble"), `${run.name}: ${error.message}`);
+      }
+    for (const name of details.keys()) if (!names.has(name)) details.delete(name);
+    showMenus();
+  } finally {
+    loadAll.isRunning = false;
+  }
+  if (loadAll.isAsked || isMore) setTimeout(loadAll, loadAll.isAsked ? 0 : STILL_READING_MS);
+  loadAll.isAsked = false;
+}
+
+function show() {
+  giveColors();
+  showHead();
+  showRows();
+  showMenus();
+  showCharts();
+  showCards();
 }
 
 async function refresh() {
   try {
-    show(JSON.parse(await get(`runs.json?match=${encodeURIComponent(match.value)}`)));
-    put(trouble, "");
-    await Promise.all([...cards.values()].map((card) => card.load()));
+    found = JSON.parse(await get(`runs.json?match=${encodeURIComponent(match.value)}`));
+    now = found.now;
+    show();
+    put(byId("trouble"), "");
+    await loadAll();
   } catch (error) {
-    put(trouble, error.message);
+    put(byId("trouble"), error.message);
   }
 }
 
@@ -458,16 +518,61 @@ async function keepUp() {
   setTimeout(keepUp, EVERY_MS);
 }
 
-match.addEventListener("input", refresh);
-scale.addEventListener("click", () => {
-  isLog = !isLog;
-  scale.setAttribute("aria-pressed", String(isLog));
-  for (const card of cards.values()) card.chart.draw();
+// ------------------------------------------------------------------ what a person does
+
+const match = byId("match"), running = byId("running");
+
+function search() {
+  writeHash();
+  refresh();
+}
+
+function showChoice() {
+  readHash();
+  running.setAttribute("aria-pressed", String(chosen.running));
+}
+
+/** Have a button turn something of the view, or of the choice, on and off. */
+function turns(id, of, key) {
+  byId(id).addEventListener("click", () => {
+    of[key] = !of[key];
+    byId(id).setAttribute("aria-pressed", String(of[key]));
+    changed();
+  });
+}
+
+match.addEventListener("input", search);
+turns("running", chosen, "running");
+turns("log", view, "log");
+turns("marks", view, "marks");
+for (const name of Object.keys(AXES))
+  byId(`by-${name}`).addEventListener("change", () => {
+    Object.assign(view, { axis: name, zoom: null, cross: null });
+    changed();
+  });
+byId("smooth").addEventListener("input", (event) => {
+  view.smooth = Number(event.target.value);
+  changed();
 });
-unfold.addEventListener("click", () => {
-  const isOpen = [...cards.values()].some((card) => card.body.hidden);
-  for (const card of cards.values()) card.open(isOpen);
-  put(unfold, isOpen ? "Close all" : "Open all");
+byId("whole").addEventListener("click", () => {
+  view.zoom = null;
+  changed();
+});
+byId("metric").addEventListener("input", (event) => {
+  for (const label of byId("metrics").children) label.hidden = !label.textContent.toLowerCase().includes(event.target.value.toLowerCase());
+});
+for (const menu of document.querySelectorAll("details.menu")) {
+  document.addEventListener("pointerdown", (event) => menu.contains(event.target) || (menu.open = false));
+  menu.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    menu.open = false;
+    menu.querySelector("summary").focus();
+  });
+}
+window.addEventListener("hashchange", () => {
+  showChoice();
+  refresh();
 });
 document.addEventListener("visibilitychange", () => document.hidden || refresh());
+showChoice();
 keepUp();
