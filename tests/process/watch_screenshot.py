@@ -45,7 +45,9 @@ class Run:
     def __init__(self, folder: Path, name: str, steps: int, entry: str = DIGITS) -> None:
         self.rundir = RunDirectory(folder / name)
         self._config = folder / f"{name}.toml"
-        self._config.write_text(CONFIG.format(entry=entry, name=name, steps=steps, tag=name.partition("-")[2] or "baseline"))
+        self._config.write_text(
+            CONFIG.format(entry=entry, name=name, steps=steps, tag=name.partition("-")[2] or "baseline")
+        )
         self.start()
 
     def start(self) -> None:
@@ -99,7 +101,7 @@ def main() -> None:
             tab.open(url)
             poll(lambda: tab.run(COUNT, ".smooth") >= 2 and tab.run(POINTS) > 50, "the curves")
             with Image.open(io.BytesIO(tab.screenshot())) as picture:
-                few = picture.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+                few = picture.convert("RGB").quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
                 few.save(PICTURE, optimize=True)
 
 
