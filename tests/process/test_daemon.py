@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from tests.cases import every
 from tests.process.conftest import write_config
 from tests.process.trainers import first_steps, saved
 from tests.waiting import wait_for
+from trainerd.loop.signals.handlers import SAME_STOP_SECS
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, read_state
@@ -246,6 +248,11 @@ class Terminal:
         """Press keys."""
         os.write(self._descriptor, text)
 
+    def settings(self) -> int:
+        """The local modes of the terminal."""
+        modes: int = termios.tcgetattr(self._descriptor)[3]
+        return modes
+
     def hang_up(self) -> None:
         """Close the terminal's window."""
         os.close(self._descriptor)
@@ -272,6 +279,43 @@ def test_on_a_terminal_metrics_are_live_and_ctrl_c_saves(project: Path, rundir: 
     assert terminal.code() == 0
     terminal.hang_up()
     assert saved(rundir)
+
+
+def test_keys_save_and_pause_and_the_terminal_is_restored(project: Path, rundir: RunDirectory) -> None:
+    write_config(project, more="max_steps = 1000000000\n[checkpoint]\nsave_model_secs = 0\n")
+    terminal = Terminal(project, "run")
+    before = terminal.settings()
+    terminal.until(r"steps/s[\s\S]*s saves · p pauses · l hides the log · m chooses metrics")
+    assert not terminal.settings() & (termios.ECHO | termios.ICANON) and terminal.settings() & termios.ISIG
+    had = len(saved(rundir))
+    terminal.type(b"s")
+    terminal.until("asked for a checkpoint")
+    wait_for(lambda: len(saved(rundir)) > had, "a checkpoint")
+    terminal.type(b"l")
+    terminal.until("the log is hidden")
+    terminal.type(b"p")
+    terminal.until("press p again to save and exit")
+    terminal.type(b"p")
+    assert "Paused on request." in terminal.until(r"resume in the background")
+    assert terminal.settings() == before
+    assert terminal.code() == 0
+    terminal.hang_up()
+
+
+def test_a_second_ctrl_c_restores_the_terminal_too(project: Path, rundir: RunDirectory) -> None:
+    write_config(project, entry="jobs:slow_step", more="max_steps = 1000000000\n")
+    terminal = Terminal(project, "run")
+    before = terminal.settings()
+    terminal.until(r"steps/s[\s\S]*m chooses metrics")
+    (project / "hang").touch()
+    terminal.type(b"\x03")
+    terminal.until(r"pausing at the next step")
+    paused_at = time.monotonic()
+    wait_for(lambda: time.monotonic() > paused_at + SAME_STOP_SECS, "a second Ctrl-C that is not the same stop")
+    terminal.type(b"\x03")
+    terminal.until("a second SIGINT")
+    assert terminal.code() == -signal.SIGINT and terminal.settings() == before
+    terminal.hang_up()
 
 
 def test_a_terminal_that_is_closed_pauses_the_run(project: Path, rundir: RunDirectory) -> None:

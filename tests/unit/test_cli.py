@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import logging
+import math
 import os
 import re
 import sys
@@ -26,12 +28,13 @@ from trainerd.cli.app import COMMANDS
 from trainerd.cli.commands.training import pause, status
 from trainerd.cli.display import Display, render
 from trainerd.cli.options import RunOptions
+from trainerd.cli.sparkline import MetricHistory
 from trainerd.cli.summary import summary
 from trainerd.config.parse import load
 from trainerd.config.schema import Config
 from trainerd.errors import NotRunningError, every_class
 from trainerd.loop.outcome import Outcome
-from trainerd.rundir import lock
+from trainerd.rundir import lock, request_files
 from trainerd.rundir.lock import Holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Answer, LastCheckpoint, Phase, State
@@ -378,6 +381,55 @@ def test_the_display_shows_what_a_person_watches() -> None:
     for part in ("step 1,234 of 5,000", "loss", "0.25", "100 steps/s", "38 s left", "step 1,000, 60 s ago", "1.0 GiB"):
         assert part in text
     assert "look here" in text
+
+
+def test_a_sparkline_shows_the_last_minutes_of_a_metric() -> None:
+    history = MetricHistory()
+    assert history.sparkline("loss", 0.0) == ""
+    for now in range(1000):
+        history.add(float(now), {"loss": 1000.0 - now, "acc": 0.5, "bad": math.nan})
+    falling = history.sparkline("loss", 1000.0)
+    assert (
+        len(falling) == 30 and falling[0] == "█" and falling[-1] == "▁" and sorted(falling, reverse=True) == [*falling]
+    )
+    assert history.sparkline("acc", 1000.0) == "▁" * 30 and history.sparkline("bad", 1000.0) == ""
+    assert history.sparkline("loss", 2000.0) == "", "it is too old"
+    young = MetricHistory()
+    for now in range(0, 12, 3):
+        young.add(float(now), {"loss": float(now)})
+    assert young.sparkline("loss", 12.0) == "▁▃▅█"
+
+
+def test_keys_choose_what_is_shown_and_ask(rundir: RunDirectory) -> None:
+    rundir.create()
+    console = Console(width=120, record=True, file=io.StringIO())
+    with Display(console, rundir) as display:
+        display.observe(replace(STATE, metrics={"loss": 0.25, "accuracy": 0.5}))
+
+        def shown() -> str:
+            console.print(display.render())
+            return console.export_text()
+
+        assert "accuracy" in shown() and "s saves" in shown()
+        display.press("m")
+        assert "loss" in (text := shown()) and "accuracy" not in text
+        display.press("m")
+        assert "accuracy" in (text := shown()) and "loss" not in text
+        display.press("m")
+        assert "accuracy" in (text := shown()) and "loss" in text
+        display.press("s")
+        assert request_files.is_save_asked(rundir) and "asked for a checkpoint" in shown()
+        display.press("p")
+        assert not request_files.is_pause_asked(rundir) and "press p again" in shown()
+        display.press("x")
+        display.press("p")
+        assert request_files.is_pause_asked(rundir)
+        display.press("l")
+        for level, said in ((logging.INFO, "a record"), (logging.WARNING, "a warning")):
+            display.handler.handle(logging.makeLogRecord({"msg": said, "levelno": level, "levelname": ""}))
+        assert "a warning" in (text := shown()) and "a record" not in text and "log is hidden" in text
+        display.press("l")
+        assert "a record" in shown()
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ WHAT = {
     "left": "run/host.py: the run directories in which this process has had a session",
     "log handlers": "daemon/logs.py: the handlers of the logger `trainerd`",
     "end signals": "watch/delivery/sender.py: the signals that asked a sender to end",
+    "terminal": "system/terminal.py: the settings of the terminal before single keys are read, by its descriptor",
     "hash seeds": "proof/life.py: a seed of Python's hashes for each process that `prove` starts",
 }
 T = TypeVar("T")

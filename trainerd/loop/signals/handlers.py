@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from trainerd.loop.flag import Request
+from trainerd.system import terminal
 from trainerd.system.fork import undone_in_children
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ _PIPE_BYTES = 1 << 20
 
 def exit_by_signal(number: int) -> None:
     """End this process at once, as the signal does without a handler. Nothing is saved."""
+    terminal.restore()
     ctypes.CDLL(None).signal(number, None)  # signal.signal() is for the main thread alone, which is in the graph
     os.kill(os.getpid(), number)
 

@@ -9,12 +9,13 @@ from typing import Any
 import click
 from logging_journald import check_journal_stream
 
-from trainerd.cli import options
+from trainerd.cli import keys, options
 from trainerd.cli.options import RunOptions
 from trainerd.cli.say import say
 from trainerd.cli.summary import summary
 from trainerd.daemon.process import TrainerProcess
 from trainerd.loop.outcome import Outcome
+from trainerd.rundir.paths import RunDirectory
 
 
 @click.command("run")
@@ -22,7 +23,8 @@ from trainerd.loop.outcome import Outcome
 def command(run: RunOptions, rank: int | None) -> None:
     """Train in the foreground, from where the run left off.
 
-    Ctrl-C saves and exits; a second one exits at once. On a terminal the metrics are shown live.
+    Ctrl-C saves and exits; a second one exits at once. On a terminal the metrics are shown live, and the last line says
+    which keys there are.
     """
     overrides = options.as_worker(run.overrides(), rank)
     written = options.load_config(run.config_path)
@@ -40,7 +42,10 @@ def command(run: RunOptions, rank: int | None) -> None:
         if sys.stderr.isatty():
             from trainerd.cli.display import Display
 
-            display = stack.enter_context(Display())
+            has_keys = keys.can_read()
+            display = stack.enter_context(Display(rundir=RunDirectory(config.rundir) if has_keys else None))
+            if has_keys:
+                stack.enter_context(keys.keys_read(display.press))
             options_of_terminal = {"observers": [display.observe], "terminal": display.handler}
         process = TrainerProcess(config, overrides=overrides, ended=ended, **options_of_terminal)
         ended(process.run())
