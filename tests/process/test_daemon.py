@@ -308,6 +308,7 @@ def test_a_second_ctrl_c_restores_the_terminal_too(project: Path, rundir: RunDir
     before = terminal.settings()
     terminal.until(r"steps/s[\s\S]*m chooses metrics")
     (project / "hang").touch()
+    wait_for(lambda: (project / "go.waiting").exists(), "the step to hang")
     terminal.type(b"\x03")
     terminal.until(r"pausing at the next step")
     paused_at = time.monotonic()

@@ -118,9 +118,14 @@ class Display:
             place = names.index(self._metric) if self._metric in names else 0
             self._metric = names[(place + 1) % len(names)]
 
+    def forget_keys(self) -> None:
+        """Name the keys no more: they are not read."""
+        self._rundir = None
+
     def _ask(self, what: Literal["save", "pause"], said: str) -> None:
         """Write a request file, as the command does."""
-        assert self._rundir is not None
+        if self._rundir is None:
+            return
         try:
             request_files.append(self._rundir.save if what == "save" else self._rundir.pause, "")
         except StorageError as error:

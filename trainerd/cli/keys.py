@@ -22,15 +22,16 @@ def can_read() -> bool:
 
 
 @contextlib.contextmanager
-def keys_read(press: Callable[[str], None]) -> Iterator[None]:
+def keys_read(press: Callable[[str], None], ended: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Call a function with each key that is pressed, on a thread of its own, while the block runs.
 
     A job that asks for input, as `input()` and the debugger do, gets the terminal back for good.
 
     Args:
       press: called with one character.
+      ended: called when no more keys are read.
     """
-    reader = _KeyReader(sys.stdin.fileno(), press)
+    reader = _KeyReader(sys.stdin.fileno(), press, ended)
     threading.Thread(target=reader.run, name="trainerd-keys", daemon=True).start()
     sys.addaudithook(reader.note_input)
     try:
@@ -40,8 +41,8 @@ def keys_read(press: Callable[[str], None]) -> Iterator[None]:
 
 
 class _KeyReader:
-    def __init__(self, descriptor: int, press: Callable[[str], None]) -> None:
-        self._descriptor, self._press = descriptor, press
+    def __init__(self, descriptor: int, press: Callable[[str], None], ended: Callable[[], None]) -> None:
+        self._descriptor, self._press, self._ended = descriptor, press, ended
         self._lock = threading.Lock()
         self._is_over = False
 
@@ -81,3 +82,4 @@ class _KeyReader:
             if not self._is_over:
                 self._is_over = True
                 terminal.restore()
+                self._ended()

@@ -6,12 +6,24 @@ import atexit
 import contextlib
 import os
 import termios
+import threading
 from typing import Any
 
 from trainerd.system.process_wide import process_wide
 
 _LOCAL, _CHARACTERS = 3, 6  # places in the settings, as `termios` has them
-_kept = process_wide("terminal", dict[int, list[Any]]())
+
+
+class _Kept:
+    """The settings of each terminal from before, by its descriptor."""
+
+    def __init__(self) -> None:
+        self.settings: dict[int, list[Any]] = {}
+        self.is_over, self.process = False, 0
+        self.lock = threading.Lock()
+
+
+_kept = process_wide("terminal", _Kept())
 
 
 def is_in_foreground(descriptor: int) -> bool:
@@ -23,28 +35,34 @@ def is_in_foreground(descriptor: int) -> bool:
 
 
 def give_single_keys(descriptor: int) -> None:
-    """Have the terminal give each key at once, without an echo. Ctrl-C and Ctrl-Z stay signals.
+    """Have the terminal give each key at once, without an echo, until `restore`. Ctrl-C and Ctrl-Z stay signals.
 
     Raises:
       termios.error: it is not a terminal, or was closed.
     """
-    settings = termios.tcgetattr(descriptor)
-    if not settings[_LOCAL] & termios.ICANON:
-        return
-    if not _kept:
-        atexit.register(restore)
-    _kept.setdefault(descriptor, settings)
-    changed = [*settings]
-    changed[_LOCAL] = settings[_LOCAL] & ~(termios.ICANON | termios.ECHO)
-    changed[_CHARACTERS] = [*settings[_CHARACTERS]]
-    changed[_CHARACTERS][termios.VMIN], changed[_CHARACTERS][termios.VTIME] = 1, 0
-    termios.tcsetattr(descriptor, termios.TCSANOW, changed)
+    with _kept.lock:
+        settings = termios.tcgetattr(descriptor)
+        if _kept.is_over or not settings[_LOCAL] & termios.ICANON:
+            return
+        if not _kept.settings:
+            _kept.process = os.getpid()
+            atexit.register(restore)
+        _kept.settings.setdefault(descriptor, settings)
+        changed = [*settings]
+        changed[_LOCAL] = settings[_LOCAL] & ~(termios.ICANON | termios.ECHO)
+        changed[_CHARACTERS] = [*settings[_CHARACTERS]]
+        changed[_CHARACTERS][termios.VMIN], changed[_CHARACTERS][termios.VTIME] = 1, 0
+        termios.tcsetattr(descriptor, termios.TCSANOW, changed)
 
 
 def restore() -> None:
-    """Restore the settings from before `give_single_keys`. Any thread may call it, and more than once."""
-    for descriptor, settings in list(_kept.items()):
-        with contextlib.suppress(OSError, termios.error):
-            if is_in_foreground(descriptor):
-                termios.tcsetattr(descriptor, termios.TCSANOW, settings)
-    _kept.clear()
+    """Restore the settings for good. Any thread may call it, and more than once; a forked child changes nothing."""
+    if _kept.process not in (0, os.getpid()):
+        return
+    with _kept.lock:
+        _kept.is_over = True
+        for descriptor, settings in _kept.settings.items():
+            with contextlib.suppress(OSError, termios.error):
+                if is_in_foreground(descriptor):
+                    termios.tcsetattr(descriptor, termios.TCSANOW, settings)
+        _kept.settings.clear()

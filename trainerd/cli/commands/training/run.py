@@ -45,7 +45,7 @@ def command(run: RunOptions, rank: int | None) -> None:
             has_keys = keys.can_read()
             display = stack.enter_context(Display(rundir=RunDirectory(config.rundir) if has_keys else None))
             if has_keys:
-                stack.enter_context(keys.keys_read(display.press))
+                stack.enter_context(keys.keys_read(display.press, display.forget_keys))
             options_of_terminal = {"observers": [display.observe], "terminal": display.handler}
         process = TrainerProcess(config, overrides=overrides, ended=ended, **options_of_terminal)
         ended(process.run())
