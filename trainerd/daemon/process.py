@@ -205,7 +205,9 @@ class TrainerProcess:
         """Return fields of the state: the config's, those of the newest checkpoint, and the failure before."""
         found = catalogue.fields_of(self._rundir, self._newest)
         failure = self._left.failure if self._left is not None else None
-        return {**found, **self._config.description(), "max_steps": self._config.max_steps, "failure": failure}
+        is_program = run_job.is_program(self._config.entry)  # which may describe the run itself, later
+        described = {key: value for key, value in self._config.description().items() if value or not is_program}
+        return {**found, **described, "max_steps": self._config.max_steps, "failure": failure}
 
     def _begin(self) -> None:
         """Report the start. A run that is to go back does so first: it may have been at its end."""

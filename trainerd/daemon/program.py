@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainerd.config.schema import Config
+from trainerd.config.schema import DESCRIPTION, Config
 from trainerd.errors import EntryError, JobError, TrainerdError
 from trainerd.job.definition import Program
 from trainerd.job.user_code import is_users, job_traceback
@@ -104,7 +104,10 @@ class DaemonHost:
             self.has_session = False
 
     def effective_config(self, config: Config, *, on_schedule: bool) -> Config:
-        """Return the daemon's own config. A graph's summaries are the Supervisor's service."""
+        """Return the daemon's own config. A graph's summaries are the Supervisor's service.
+
+        A config that does not describe the run, as that of a script without one, leaves this to the program.
+        """
         self._asked = config
         checkpoint, asked = self._config.checkpoint, config.checkpoint
         if self._settings_of_program:
@@ -118,7 +121,8 @@ class DaemonHost:
         if not on_schedule:
             checkpoint = replace(checkpoint, save_model_secs=0, save_model_steps=0)
         summary = replace(self._config.summary, save_summaries_secs=0)
-        return replace(self._config, checkpoint=checkpoint, summary=summary)
+        described = {key: getattr(self._config, key) or getattr(config, key) for key in DESCRIPTION}
+        return replace(self._config, checkpoint=checkpoint, summary=summary, **described)
 
     def guarded(self, run: Run, *, is_driven: bool) -> contextlib.AbstractContextManager[None]:
         """Let the watchdog see its saves, and end the process if a pause waits forever."""

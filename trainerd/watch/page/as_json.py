@@ -79,6 +79,7 @@ def _state(state: State, is_running: bool) -> dict[str, Any]:
         "max_steps": state.max_steps,
         "end": state.end,
         "metrics": dict(list(state.metrics.items())[:_METRICS]),
+        "measured": dict(list(state.measured.items())[:_METRICS]),
         "rate": state.steps_per_sec if is_running else None,
         "left_secs": state.eta_secs if is_running else None,
         "checkpoint": vars(state.last_checkpoint) if state.last_checkpoint is not None else None,

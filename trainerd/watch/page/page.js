@@ -195,6 +195,7 @@ class Row {
       const cell = this.cells[index], [, text] = column(key);
       if (key === "tags") showTags(cell, run.tags ?? []);
       else put(cell, text(run));
+      if (key.startsWith(METRIC)) cell.title = measuredAt(run, key.slice(METRIC.length)).trim();
       if (key === "phase") cell.className = `text phase ${run.phase}`;
     });
   }
@@ -338,7 +339,7 @@ class Card {
     bar(this.bar, run.goodput ?? {});
     this.shares.replaceChildren(...KINDS.filter((kind) => run.goodput?.[kind] !== undefined)
       .map((kind) => make("li", {}, make("i", { class: kindClass(kind) }), `${kind} ${run.goodput[kind].toFixed(1)} %`)));
-    const figures = Object.entries(run.metrics ?? {}).map(([name, value]) => [name, figure(value)]);
+    const figures = Object.entries(run.metrics ?? {}).map(([name, value]) => [name, figure(value) + measuredAt(run, name)]);
     if (run.memory_bytes && run.running) figures.push(["memory", bytes(run.memory_bytes)]);
     if (run.checkpoint?.seconds != null) figures.push(["last save", `${bytes(run.checkpoint.bytes)} in ${figure(run.checkpoint.seconds)} s`]);
     if (run.steps_again) figures.push(["steps trained again", whole(run.steps_again)]);
@@ -386,6 +387,12 @@ class Card {
     put(this.answer, text);
     this.answer.classList.toggle("wrong", isWrong);
   }
+}
+
+/** The step of a metric, in words, if it is of an earlier one than the present. */
+function measuredAt(run, metric) {
+  const step = run.measured?.[metric] ?? run.step;
+  return step === run.step ? "" : ` at step ${whole(step)}`;
 }
 
 function firstMetric(metrics) {
