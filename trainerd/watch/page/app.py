@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -17,7 +16,7 @@ from werkzeug.wrappers import Request, Response
 from trainerd.errors import NotRunningError, TrainerdError, UsageError
 from trainerd.watch.ask import ask
 from trainerd.watch.metrics import registry
-from trainerd.watch.page.as_json import detail_as_json, harmless, path_of, runs_as_json, text_of
+from trainerd.watch.page.as_json import RunsAsJson, as_text, detail_as_json, path_of, text_of
 from trainerd.watch.page.document import document
 from trainerd.watch.page.guard import COOKIE, RequestGuard
 from trainerd.watch.run_reader import Runs, RunView
@@ -56,6 +55,7 @@ class App:
 
     def __init__(self, runs: Runs, guard: RequestGuard, clock: Callable[[], float] = time.time) -> None:
         self._runs, self._guard, self._clock = runs, guard, clock
+        self._runs_as_json = RunsAsJson()
         self._registry = registry(runs.seen, clock)
         self._open = (self._healthz, self._login)  # what needs no token
         self._routes = Map(
@@ -108,7 +108,7 @@ class App:
     def _list(self, request: Request) -> Response:
         wanted = request.args.get("match", "").lower().split()
         found = [run for run in self._runs.seen() if all(word in text_of(run) for word in wanted)]
-        return _json(runs_as_json(found, self._clock()))
+        return Response(self._runs_as_json.text(found, self._clock()), mimetype="application/json")
 
     def _run(self, request: Request, name: str) -> Response:
         run = self._find(name)
@@ -151,7 +151,7 @@ class App:
 
 
 def _json(content: Any, status: int = 200) -> Response:
-    return Response(json.dumps(harmless(content), allow_nan=False), status, mimetype="application/json")
+    return Response(as_text(content), status, mimetype="application/json")
 
 
 def _refused(error: HTTPException) -> Response:

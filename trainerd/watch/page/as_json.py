@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 import urllib.parse
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from trainerd.history.curves import Curve
 from trainerd.history.timeline import TimelineEntry
 from trainerd.rundir.run_events import Event, notable
+from trainerd.rundir.runs import Cached
 from trainerd.rundir.state import State
 from trainerd.text import printable
 from trainerd.watch.run_reader import RunDetail, RunView
@@ -45,16 +48,35 @@ def path_of(name: str) -> str:
     return "run/" + urllib.parse.quote(name.encode(errors="replace"), safe="")
 
 
-def runs_as_json(runs: Sequence[RunView], now: float) -> dict[str, Any]:
-    """Return the content of `/runs.json`: the runs that train first, then those that ended last.
+def as_text(content: Any) -> str:
+    """Return content as the text of JSON, with all that is in it made harmless."""
+    return json.dumps(harmless(content), allow_nan=False)
 
-    Args:
-      runs: those that are asked for.
-      now: seconds since 1970 (UTC).
-    """
-    first = sorted(runs, key=lambda run: (not run.is_running, 0 if run.is_running else -_ended_at(run), run.name))
-    running = sum(run.is_running for run in runs)
-    return {"now": now, "count": len(runs), "running": running, "runs": [_run(run) for run in first[:MOST_RUNS]]}
+
+class RunsAsJson:
+    """Makes the content of `/runs.json`. Each run's part is made again only when its state has changed."""
+
+    def __init__(self) -> None:
+        self._parts: dict[Path, Cached[str]] = {}
+
+    def text(self, runs: Sequence[RunView], now: float) -> str:
+        """Return the text: the runs that train first, then those that ended last.
+
+        Args:
+          runs: those that are asked for.
+          now: seconds since 1970 (UTC).
+        """
+        first = sorted(runs, key=lambda run: (not run.is_running, 0 if run.is_running else -_ended_at(run), run.name))
+        running = sum(run.is_running for run in runs)
+        known = {run.rundir.path: self._parts.get(run.rundir.path) or Cached() for run in first[:MOST_RUNS]}
+        parts = [_part(run, known[run.rundir.path]) for run in first[:MOST_RUNS]]
+        self._parts = known
+        about = as_text({"now": now, "count": len(runs), "running": running})
+        return f'{about[:-1]}, "runs": [{", ".join(parts)}]}}'
+
+
+def _part(run: RunView, known: Cached[str]) -> str:
+    return known.get((run.name, run.state, run.is_running, run.unread), lambda: as_text(_run(run)))
 
 
 def _ended_at(run: RunView) -> float:
