@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import Fork
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import Trainer, saved
 from tests.waiting import wait_for
@@ -101,6 +102,36 @@ def test_a_script_is_adopted_without_a_changed_line(start: Start, project: Path)
     second = start("run")
     assert second.end() == 0 and "epochs [0, 1, 2] loss" in second.text, second.text
     assert saved(second.rundir)[0] == 300 and not (project / "backup").exists()
+
+
+AT_A_PROMPT = """
+import sys, time
+import keras, numpy as np
+import trainerd
+
+sys.ps1 = ">>> "
+
+def ended(epoch, logs):
+    print("an epoch ends", flush=True)
+    time.sleep(1)
+
+x = np.zeros((8, 1), "float32")
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+slow = keras.callbacks.LambdaCallback(on_epoch_end=ended)
+try:
+    trainerd.keras.fit(model, x, x, epochs=99, callbacks=[slow], logdir="run")
+except trainerd.keras.Paused:
+    print("the process lives")
+"""
+
+
+def test_a_pause_at_a_prompt_does_not_end_the_process(fork: Fork, project: Path) -> None:
+    (project / "prompt.py").write_text(AT_A_PROMPT)
+    run = fork(project, program="prompt.py")
+    run.until_printed("an epoch ends")
+    assert run.pause() == 0 and "the process lives" in run.text, run.text
+    assert saved(run.rundir) == [1]
 
 
 @pytest.mark.parametrize(

@@ -154,8 +154,13 @@ class ProcessHost:
         return make(config)
 
     def guarded(self, run: Run, *, is_driven: bool) -> contextlib.AbstractContextManager[None]:
-        """Guard trainerd's own loop. A program with a loop of its own decides itself when it ends."""
-        return guarded(run, self.flag, self.report_end, self._fail) if is_driven else contextlib.nullcontext()
+        """Guard trainerd's own loop. A program with a loop of its own decides itself when it ends.
+
+        At a prompt and in a notebook a pause waits for an evaluation: the process has more than this training.
+        """
+        if not is_driven:
+            return contextlib.nullcontext()
+        return guarded(run, self.flag, self.report_end, self._fail, in_services=not hasattr(sys, "ps1"))
 
     def reload(self) -> Config | None:
         """Return None, for no change: there is no file to read."""
