@@ -23,13 +23,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.lineage import Change
-from trainerd.checkpoints.manifest import About
+from trainerd.checkpoints.manifest import FINISH, About
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config.schema import Config
 from trainerd.daemon import tensorflow_import
 from trainerd.daemon.process import TrainerProcess
-from trainerd.errors import PeerLostError, ProofError, TrainerdError, full_message
+from trainerd.errors import JobError, PeerLostError, ProofError, TrainerdError, full_message
+from trainerd.history.run_job import is_program
 from trainerd.job.definition import Job
 from trainerd.loop.contract import Session
 from trainerd.loop.flag import Flag
@@ -137,10 +139,21 @@ def _live(config: Config, interruption: Interruption | None) -> None:
         return session.with_digest(job)
 
     options = {"wrap": with_digest, "writes": False}
+    process = TrainerProcess(
+        config, open_session=open_session, around=traced, options=options, capture=True, chdir=False
+    )
     with redirected(config.rundir):
-        TrainerProcess(
-            config, open_session=open_session, around=traced, options=options, capture=True, chdir=False
-        ).run()
+        try:
+            process.run()
+        except JobError:
+            if not (is_program(config.entry) and _has_finished(config)):
+                raise
+
+
+def _has_finished(config: Config) -> bool:
+    """Return whether the run has ended at its last step. What follows in a script may need a longer `fit`."""
+    newest = catalogue.newest(RunDirectory(config.rundir))
+    return newest is not None and newest.step == config.max_steps and newest.reason == FINISH
 
 
 def in_a_process(work: Callable[[], None], output: Path, folder: Path | None = None) -> int:
