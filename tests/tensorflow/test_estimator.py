@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -271,6 +272,26 @@ def test_evaluations_are_the_same_whichever_came_before(tmp_path: Path) -> None:
     for input_fn in (whole, lambda: whole().shuffle(4, seed=2)):
         found = [estimator.evaluate(input_fn, steps=2) for _ in range(3)]
         assert found[0] == found[1] == found[2] == make(tmp_path).evaluate(input_fn, steps=2)
+
+
+def test_an_evaluation_follows_one_whose_checkpoint_was_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimator = make(tmp_path)
+    estimator.train(endless, max_steps=20)
+    for path in tmp_path.glob("model.ckpt-20*"):
+        shutil.copy(path, path.with_name(f"kept-{path.name}"))
+
+    def delete(prefix: str) -> None:
+        for path in tmp_path.glob("model.ckpt-20*"):
+            path.unlink()
+
+    with monkeypatch.context() as patch, pytest.raises(ValueError, match="not a valid checkpoint"):
+        patch.setattr("trainerd.programs.estimator.evaluation.graph.require_fit", delete)
+        estimator.evaluate(whole)
+    for path in tmp_path.glob("kept-*"):
+        path.rename(path.with_name(path.name.removeprefix("kept-")))
+    assert estimator.evaluate(whole) == make(tmp_path).evaluate(whole)
 
 
 def test_another_input_restarts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -224,7 +224,8 @@ class KeptSession:
     def of(self, checkpoint_path: str) -> Any:
         """Return the session, with a checkpoint restored, and everything else as at the beginning."""
         if self._session is None:
-            self._anew = [*_iterator_initializers(tf1.get_default_graph()), tf1.local_variables_initializer()]
+            if not self._anew:  # the first session finalizes the graph, even if its checkpoint cannot be restored
+                self._anew = [*_iterator_initializers(tf1.get_default_graph()), tf1.local_variables_initializer()]
             self._session = self._creator.create_session_from(checkpoint_path)
         else:
             self._rested()
