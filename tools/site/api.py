@@ -14,6 +14,7 @@ FOLDER = PurePosixPath("reference/api")
 # The rooms whose names `import trainerd` gives, each with the title of their page.
 ROOMS = {
     "job": "Jobs",
+    "checkpoints": "Python state",
     "workers": "Clusters",
     "supervisor": "Supervisor",
     "monitored": "Monitored sessions",
