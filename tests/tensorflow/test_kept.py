@@ -116,25 +116,33 @@ def test_an_object_that_becomes_what_cannot_be_saved_fails_the_save() -> None:
         kept_state(4)
 
 
+COUNT = {"batches": 0}
+
+
 class Collects(keras.callbacks.Callback):  # type: ignore[misc]
     """Puts what it draws into a buffer; asks for a pause after a step of the whole training."""
 
     def __init__(self, buffer: Any, random_numbers: Any, step: int) -> None:
         super().__init__()
-        self.collect: Any = lambda: buffer.append(random_numbers.random(2))
-        self.step = step
+        self.buffer, self.numbers, self.step = buffer, random_numbers, step
+        self.count: Any = lambda: COUNT.update(batches=COUNT["batches"] + 1)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.collect()
+        self.buffer.append(self.numbers.random(2))
+        self.count()
         if int(self.model.optimizer.iterations) == self.step:
             terminate()
 
 
-def test_a_replay_buffer_is_the_same_after_a_pause_between_calls_and_in_one(tmp_path: Path) -> None:
+def test_a_replay_buffer_is_the_same_after_a_pause_between_calls_and_in_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def run(folder: Path, step: int = 0) -> list[Any]:
         calls.CALLS.clear()
         KEPT.objects.clear()
         model = a_line()
+        COUNT["batches"] = 0
+        trainerd.keep("count", COUNT)
         buffer = trainerd.keep("replay", deque[Any](maxlen=7))
         numbers = trainerd.keep("numbers", np.random.default_rng(3))
         for epoch in range(3):
@@ -144,6 +152,7 @@ def test_a_replay_buffer_is_the_same_after_a_pause_between_calls_and_in_one(tmp_
                 model, X, Y, batch_size=20, initial_epoch=epoch, epochs=epoch + 1, verbose=0, callbacks=[collects],
                 logdir=folder,
             )  # fmt: skip
+        assert COUNT["batches"] == 3 * 3
         return [[*each] for each in buffer]
 
     whole = run(tmp_path / "whole")
@@ -151,3 +160,4 @@ def test_a_replay_buffer_is_the_same_after_a_pause_between_calls_and_in_one(tmp_
         with pytest.raises(trainerd.keras.Paused):
             run(tmp_path / "parts", step)
     assert run(tmp_path / "parts") == whole
+    assert "no checkpoint holds what the callback" not in caplog.text

@@ -45,13 +45,19 @@ def function_in(value: Any) -> FunctionType | None:
     return value if isinstance(value, FunctionType) else None
 
 
-def kept_outside(functions: Iterable[FunctionType], owner: Any, is_saved: Callable[[Any], bool]) -> list[str]:
+def kept_outside(
+    functions: Iterable[FunctionType],
+    owner: Any,
+    is_saved: Callable[[Any], bool],
+    is_kept: Callable[[Any], bool] = lambda value: False,
+) -> list[str]:
     """Return the state that functions keep outside of their owner, and the generators not its own that they draw from.
 
     Args:
       functions: those that run between steps.
       owner: the object that they belong to.
       is_saved: whether a checkpoint holds an object: it belongs to the model.
+      is_kept: whether a checkpoint holds all of an object.
 
     Returns:
       For each a few words, such as "N on the class Counts".
@@ -63,7 +69,7 @@ def kept_outside(functions: Iterable[FunctionType], owner: Any, is_saved: Callab
             continue
         read.add(id(function.__code__))
         for node in _nodes_of(function):
-            code = _Code(function, node, owner, is_saved)
+            code = _Code(function, node, owner, is_saved, is_kept)
             found += [*code.writes(), *code.draws()]
             to_read += code.helpers()
     return list(dict.fromkeys(found))
@@ -78,9 +84,16 @@ def attributes_set(functions: Iterable[FunctionType]) -> set[str]:
 class _Code:
     """The code of one function, with the values of the names that are not its own."""
 
-    def __init__(self, function: FunctionType, node: ast.AST, owner: Any, is_saved: Callable[[Any], bool]) -> None:
+    def __init__(
+        self,
+        function: FunctionType,
+        node: ast.AST,
+        owner: Any,
+        is_saved: Callable[[Any], bool],
+        is_kept: Callable[[Any], bool],
+    ) -> None:
         self._function, self._node = function, node
-        self._owner, self._is_saved = owner, is_saved
+        self._owner, self._is_saved, self._is_kept = owner, is_saved, is_kept
         code = function.__code__
         self._cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=False))
         self._declared = {
@@ -160,7 +173,8 @@ class _Code:
 
     def _value(self, name: str) -> Any:
         try:
-            return self._cells[name].cell_contents if name in self._cells else self._function.__globals__[name]
+            found = self._cells[name].cell_contents if name in self._cells else self._function.__globals__[name]
+            return _UNKNOWN if self._is_kept(found) else found
         except (KeyError, ValueError):  # a cell that is still empty
             return _UNKNOWN
 

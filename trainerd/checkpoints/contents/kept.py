@@ -113,6 +113,11 @@ def is_kept(key: str) -> bool:
     return key.startswith(_KEPT)
 
 
+def is_kept_object(value: Any) -> bool:
+    """Return whether this very object is kept."""
+    return any(value is each for each in KEPT.objects.values())
+
+
 def restore_kept(prefix: Path) -> None:
     """Restore the kept objects from a checkpoint. Values of one that the program has not given yet wait for it.
 

@@ -22,6 +22,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from trainerd.checkpoints.contents.kept import is_kept_object
 from trainerd.checkpoints.contents.object_graph import own_objects
 from trainerd.checkpoints.contents.object_state import access
 from trainerd.checkpoints.contents.python_state import is_plain
@@ -45,7 +46,13 @@ _STAYS = (
 
 def plain(callback: Any) -> dict[str, Any]:
     """Return the attributes of a callback that can be saved: numbers, strings and arrays."""
-    return {name: value for name, value in vars(callback).items() if name not in _NOT_THEIRS and is_plain(value)}
+    return {name: value for name, value in _own(callback).items() if is_plain(value)}
+
+
+def _own(callback: Any) -> dict[str, Any]:
+    """Return the attributes of a callback. An object of `trainerd.keep` is not its own: it is saved and stays."""
+    attributes = vars(callback).items()
+    return {name: value for name, value in attributes if name not in _NOT_THEIRS and not is_kept_object(value)}
 
 
 def memory_of(callback: Any) -> dict[str, Any]:
@@ -68,7 +75,7 @@ def _states(callback: Any) -> dict[str, Any]:
 
     They are generators of random numbers, variables, and objects that give their state.
     """
-    found = {name: _state_of(value) for name, value in vars(callback).items() if name not in _NOT_THEIRS}
+    found = {name: _state_of(value) for name, value in _own(callback).items()}
     return {name: {_STATE: state} for name, state in found.items() if state is not None}
 
 
@@ -169,7 +176,7 @@ class Forgotten:
                     yield f"{name} on the class {kind.__name__}"
 
     def _outside(self, callback: Any) -> list[str]:
-        return kept_outside(_own_functions(callback), callback, lambda value: id(value) in self._saved)
+        return kept_outside(_own_functions(callback), callback, lambda value: id(value) in self._saved, is_kept_object)
 
     @functools.cached_property
     def _saved(self) -> set[int]:
@@ -178,7 +185,7 @@ class Forgotten:
 
     def _stays(self, value: Any, callback: Any) -> bool:
         """Return whether a value is saved with the model, is plain, or stays as it was made."""
-        if is_plain(value) or isinstance(value, _STAYS) or id(value) in self._saved:
+        if is_plain(value) or isinstance(value, _STAYS) or id(value) in self._saved or is_kept_object(value):
             return True
         if isinstance(value, MethodType):
             return value.__self__ is callback or self._stays(value.__self__, callback)
