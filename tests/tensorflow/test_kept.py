@@ -44,7 +44,7 @@ class Counter:
 
 
 def save(prefix: Path) -> None:
-    items = [Item(key, "", tf.convert_to_tensor(value), may_hold_nan=True) for key, value in kept_state(1).items()]
+    items = [Item(key, "", tf.convert_to_tensor(value), allows_nan=True) for key, value in kept_state(1).items()]
     bundle_writer.write(prefix, items, lambda size: None, refuse_nan=True)
 
 

@@ -25,7 +25,7 @@ def can_read() -> bool:
 def keys_read(press: Callable[[str], None], ended: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Call a function with each key that is pressed, on a thread of its own, while the block runs.
 
-    A job that asks for input, as `input()` and the debugger do, gets the terminal back for good.
+    A job that asks for input, as `input()` and the debugger do, gets the terminal back permanently.
 
     Args:
       press: called with one character.

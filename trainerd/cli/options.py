@@ -375,7 +375,7 @@ def _config_of_start(logdir: Path | None) -> Path | None:
 
 
 def _script_of_folder() -> RegisteredRun | None:
-    """Return the run of the script that was started in the current folder without a config. None: there is no such run.
+    """Return the run of the script that was started in the current folder without a config; None if there is none.
 
     A run that trains comes before others, and one that has trained before one that has not.
 

@@ -1,7 +1,7 @@
 """Names of runs: short, and each of one run alone.
 
 A run has the `name` of its config, or else that of its folder. If several runs have the same, `@` follows, and a word
-that only one of them has: a folder above it, or its job. If there is no such word, the whole path is the name. No other
+that only one of them has: a folder above it, or its job. Without such a word, the whole path is the name. No other
 name has a slash: commands take a value with a slash for a path.
 """
 
@@ -34,11 +34,11 @@ class RunIdentity:
 
     @property
     def own_name(self) -> str:
-        """Its name before it is told from others of that name."""
+        """Its name before a word is appended that other runs of this name lack."""
         return self.name if is_name(self.name) else self.path.name
 
     def words(self) -> Iterator[str]:
-        """Yield the words that may tell it from others: the folders above it, the nearest first, and its job."""
+        """Yield the words that other runs may lack: the folders above it, the nearest first, and its job."""
         yield from (part for part in reversed(self.path.parts[1:-1]))
         yield self.job.partition(":")[0].removesuffix(".py").rpartition(".")[2]
 
@@ -81,7 +81,7 @@ def find(name: str, runs: Collection[RunIdentity]) -> Path | None:
     """Return the run of this name: that of `names`, or else the run that has it in its config or at its path's end.
 
     Returns:
-      Its path; None if there is no such run.
+      Its path; None if no run has the name.
 
     Raises:
       UsageError: several runs have it.

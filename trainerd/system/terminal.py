@@ -56,7 +56,7 @@ def give_single_keys(descriptor: int) -> None:
 
 
 def restore() -> None:
-    """Restore the settings for good. Any thread may call it, and more than once; a forked child changes nothing."""
+    """Restore the settings permanently. Any thread may call it, and more than once; a forked child changes nothing."""
     if _kept.process not in (0, os.getpid()):
         return
     with _kept.lock:

@@ -158,7 +158,7 @@ class _Arrays:
         self.alike: dict[str, list[NDArray[Any]]] = {}
 
     def put(self, array: NDArray[Any]) -> list[Any] | None:
-        """Add an array. Returns its place; None for an array that is no tensor of numbers."""
+        """Add an array. Returns its place; None for an array that is not a tensor of numbers."""
         form = _form_of(array.dtype, array.shape)
         if form is None:
             return None

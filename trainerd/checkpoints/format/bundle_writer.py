@@ -88,14 +88,14 @@ class Item:
       slices: the part of a larger tensor that it is.
       tensor: its value.
       known: its form, if that is known beforehand.
-      may_hold_nan: whether it may be saved with a NaN in it.
+      allows_nan: whether it may be saved with a NaN in it.
     """
 
     key: str
     slices: str
     tensor: tf.Tensor
     known: Form | None = None
-    may_hold_nan: bool = False
+    allows_nan: bool = False
 
     @cached_property
     def form(self) -> Form:
@@ -114,7 +114,7 @@ class Item:
     @property
     def is_checked(self) -> bool:
         """True if it must be without a NaN, and its dtype has one."""
-        return self.form.may_hold_nan and not self.may_hold_nan
+        return self.form.may_hold_nan and not self.allows_nan
 
     def require_no_nan(self, piece: NDArray[np.uint8]) -> None:
         """Check a part of its memory.

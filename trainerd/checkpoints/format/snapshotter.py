@@ -134,5 +134,5 @@ class Snapshotter:
         graph = Item(GRAPH_KEY, "", tf.constant(object_graph), Form(tf.string, len(object_graph)))
         if self._names:
             items.append(Item(NAMES_KEY, "", tf.constant(self._names), Form(tf.string, len(self._names))))
-        kept = [Item(key, "", tf.convert_to_tensor(each), may_hold_nan=True) for key, each in kept_state(step).items()]
+        kept = [Item(key, "", tf.convert_to_tensor(each), allows_nan=True) for key, each in kept_state(step).items()]
         return TensorSnapshot(step, [*items, graph], self._refuse_nan, self._unsaved.read(), kept)

@@ -65,7 +65,7 @@ def chosen(
       is_running: whether only those are wanted that train now.
 
     Raises:
-      UsageError: no run has a tag, or there is no such column.
+      UsageError: no run has a tag, or the column does not exist.
     """
     known = {tag for run in runs if run.state is not None for tag in run.state.tags}
     for tag in tags:
