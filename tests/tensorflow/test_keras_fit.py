@@ -79,6 +79,21 @@ def generated() -> Any:
         yield from ((X[at : at + 8], Y[at : at + 8].astype(np.float64)) for at in range(0, 56, 8))
 
 
+class Peeks(keras.Sequential):  # type: ignore[misc]
+    """Its step reads a number of a tensor, so it cannot be traced. Its layers and its optimizer are not built."""
+
+    def train_step(self, data: Any) -> Any:
+        logs = super().train_step(data)
+        return logs | {"seen": float(logs["loss"])}
+
+
+def eager(kind: Any = keras.Sequential) -> keras.Model:
+    keras.utils.set_random_seed(7)
+    model = kind([keras.layers.Dense(8, "relu"), keras.layers.Dropout(0.3), keras.layers.Dense(1)])
+    model.compile("adam", "mse", metrics=["mae"], run_eagerly=True)
+    return model
+
+
 CALLS: dict[str, tuple[Callable[[], keras.Model], Callable[[], dict[str, Any]]]] = {
     "a dataset": (a_model, lambda: {"x": shuffled(), "validation_data": (X, Y)}),
     "a dataset in parts": (a_line, lambda: {"x": shuffled().repeat(), "steps_per_epoch": 4}),
@@ -109,6 +124,8 @@ CALLS: dict[str, tuple[Callable[[], keras.Model], Callable[[], dict[str, Any]]]]
     ),
     "a PyDataset": (a_line, lambda: {"x": Halves()}),
     "a generator": (a_line, lambda: {"x": generated(), "steps_per_epoch": 5}),
+    "a model that runs eagerly": (eager, lambda: {"x": shuffled(), "validation_data": (X, Y)}),
+    "a step that cannot be traced": (functools.partial(eager, Peeks), lambda: {"x": X, "y": Y, "batch_size": 7}),
 }
 
 
@@ -149,6 +166,21 @@ def test_paused_in_mid_epoch_and_continued_with_more_epochs_it_ends_where_it_wou
     parts, continued = train(tmp_path / "parts")
     assert_same(whole, parts)
     assert continued == history and len(history["val_loss"]) == 4
+
+
+def test_a_step_that_python_runs_resumes_in_mid_epoch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def run(folder: Path, *callbacks: Any) -> tuple[keras.Model, Any]:
+        model = eager(Peeks)
+        history = trainerd.keras.fit(model, X, Y, 8, epochs=2, verbose=0, callbacks=callbacks, logdir=folder)
+        return model, history.history
+
+    whole, expected = run(tmp_path / "whole")
+    with pytest.raises(trainerd.keras.Paused):
+        run(tmp_path / "parts", Stops(5))
+    calls.CALLS.clear()  # as in a new process
+    parts, found = run(tmp_path / "parts")
+    assert_same(whole, parts)
+    assert found == expected and "the training step cannot be traced" in caplog.text
 
 
 def test_an_epoch_of_python_batches_restarts_where_it_was_interrupted(

@@ -101,7 +101,6 @@ def uncompiled() -> keras.Model:
     [
         (lambda: trainerd.KerasJob(uncompiled(), shuffled()), "is not compiled"),
         (lambda: trainerd.KerasJob("model", shuffled()), "must be a keras.Model"),
-        (lambda: trainerd.KerasJob(a_model(run_eagerly=True), shuffled()), "without run_eagerly"),
         (lambda: trainerd.KerasJob(a_line(), endless()), "give steps_per_epoch"),
         (lambda: trainerd.KerasJob(a_line(), [X, Y]), "must be a tf.data.Dataset, or a tuple of arrays"),
         (lambda: trainerd.KerasJob(a_line(), (X, Y[:5])), "same number of examples"),

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 
 def next_batch(iterator: Any) -> Any:
-    """Return the next element of an iterator, as an op of the graph that is being traced.
+    """Return the next element of an iterator, as an op of the graph that is being traced; or eagerly.
 
-    `next(iterator)` in a graph passes each request to a thread of its own and waits for it: 8 to 20 microseconds. The
+    `get_next` in a graph passes each request to a thread of its own and waits for it: 8 to 20 microseconds. The
     synchronous op, which TensorFlow itself uses outside of graphs, works on the calling thread. It occupies one of the
     threads on which ops run. If there is only one, a dataset that needs it too would hang: then the op is not used.
 
@@ -20,7 +20,7 @@ def next_batch(iterator: Any) -> Any:
     """
     specs = tf.nest.flatten(iterator.element_spec)
     if _inter_op_threads() < 2 or any(type(spec) is not tf.TensorSpec for spec in specs):
-        return next(iterator)
+        return iterator.get_next()
     tensors = tf.raw_ops.IteratorGetNextSync(
         iterator=iterator._iterator_resource,
         output_types=[spec.dtype for spec in specs],

@@ -29,6 +29,8 @@ def checked(job: KerasJob) -> KerasJob:
       EntryError: it cannot be trained.
     """
     require_trainable(job.model)
+    if job.model.run_eagerly and cluster().size > 1:
+        raise EntryError("KerasJob: several workers train in the graph. Compile the model without run_eagerly=True.")
     for name in ("steps_per_epoch", "epochs", "validation_steps", "validation_batch_size"):
         _require_count(name, getattr(job, name), or_none=True)
     if not isinstance(job.data, tf.data.Dataset):
@@ -106,7 +108,7 @@ def _parted(job: KerasJob, arrays: Any, count: int) -> tf.data.Dataset:
 
 
 def require_trainable(model: Any, name: str = "KerasJob") -> None:
-    """Refuse a model whose steps cannot be run in the graph.
+    """Refuse a model that trainerd cannot train.
 
     Args:
       model: the model.
@@ -119,8 +121,6 @@ def require_trainable(model: Any, name: str = "KerasJob") -> None:
         raise EntryError(f"{name}: the model must be a keras.Model on TensorFlow, and is {model!r}.")
     if not model.compiled:
         raise EntryError(f"{name}: the model is not compiled. Call model.compile(optimizer, loss, metrics) first.")
-    if model.run_eagerly:
-        raise EntryError(f"{name}: compile the model without run_eagerly=True; its steps are run in the graph.")
     if has_strategy(model):
         raise EntryError(
             f"{name}: the model was made under a tf.distribute strategy. Make it outside of `strategy.scope()`: "

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from trainerd import text
 from trainerd.checkpoints.contents.kept import restore_kept
-from trainerd.checkpoints.contents.keras_variables import VALUE
+from trainerd.checkpoints.contents.keras_variables import VALUE, hidden_variables
 from trainerd.checkpoints.contents.object_graph import own_objects, variables_among, weights_alone
 from trainerd.checkpoints.contents.python_state import PythonValues, packed, stored
 from trainerd.checkpoints.contents.tensor_values import Values
@@ -35,6 +35,7 @@ from trainerd.sessions.keras.callbacks import Callbacks, as_numbers, raised_in, 
 from trainerd.sessions.keras.job_checks import checked, data_of, epochs_of, validation_inputs
 from trainerd.sessions.keras.progress import CallHistory, Progress, history_of, names_in, number_of, saveable
 from trainerd.sessions.keras.train_step import LatestArrays, flat, step_of, trained_variables
+from trainerd.sessions.tf2.eager_step import EagerStep
 from trainerd.sessions.tf2.job_session import FunctionSession, examples_of
 
 log = logging.getLogger(__name__)
@@ -119,7 +120,7 @@ class KerasJobSession(FunctionSession):
     @functools.cached_property
     def calls_python(self) -> bool:
         """True if a step does. A callback that wants every batch is called around each step."""
-        return self._callbacks.wants_batches or super().calls_python
+        return bool(self._callbacks.wants_batches or self._model.run_eagerly or super().calls_python)
 
     @property
     def changes(self) -> int:
@@ -306,6 +307,14 @@ class KerasJobSession(FunctionSession):
     def _step_of(self, model: Any) -> Any:
         """Return the model's own step."""
         return step_of(model, self._arrays, self._names)
+
+    def _trace(self, step: Any) -> Any:
+        """Return the step, traced; or as Python runs it, if the model is compiled so."""
+        if not self._model.run_eagerly:
+            return super()._trace(step)
+        tracked = variables_among(own_objects(tf.train.Checkpoint(**self._models)))
+        known = [*tracked, *hidden_variables(self._models, tracked).values()]
+        return EagerStep(step, [self._iterator.element_spec], known)
 
     def _begin(self, was: Progress | None) -> None:
         """Begin or resume the training. The callbacks begin first, since the checkpoint overwrites what they do."""

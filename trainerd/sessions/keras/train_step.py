@@ -12,7 +12,7 @@ from trainerd.checkpoints.contents.keras_variables import identity
 
 
 def step_of(model: Any, arrays: LatestArrays | None = None, names: set[str] | None = None) -> Any:
-    """Return the model's own step as a function, made as `fit` makes it.
+    """Return the model's own step as a function, made as `fit` makes it: for Python, if the model runs eagerly.
 
     Args:
       model: the model, compiled.
@@ -34,7 +34,7 @@ def step_of(model: Any, arrays: LatestArrays | None = None, names: set[str] | No
                 arrays.keep(name, value)
         return {name: value for name, value in numbers.items() if value.shape.rank == 0}
 
-    return tf.function(train_step, autograph=False)
+    return train_step if model.run_eagerly else tf.function(train_step, autograph=False)
 
 
 def trained_variables(model: Any) -> Any:

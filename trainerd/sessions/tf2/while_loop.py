@@ -1,7 +1,8 @@
 """The loop in the graph: a `while` that runs a step and checks the flag, again and again.
 
 Calling a small `tf.function` from Python costs a few hundred microseconds; an iteration of a `while` in a graph
-costs a few. So the loop itself is a `tf.function`, and Python sees the boundaries only.
+costs a few. So the loop itself is a `tf.function`, and Python sees the boundaries only. Around a step that Python runs
+it is the same loop, run eagerly.
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from trainerd.sessions.input.iterators import next_batch
+from trainerd.sessions.tf2.eager_step import EagerStep
 from trainerd.sessions.tf2.metrics import as_dict, as_row, layout, row_shape
 
 ROWS = 65536  # at most so many steps between two boundaries: a second's worth of the smallest step
 
 
 class GraphLoop:
-    """Runs one traced step in the graph.
+    """Runs one traced step in the graph; or one that Python runs, from Python.
 
     Args:
-      traced: a step as a concrete function, from a batch to its metrics.
+      traced: a step as a concrete function, from a batch to its metrics; or an EagerStep.
       iterator: gives the batches; None if the step takes none.
       global_step: int64, counts the steps.
       counts: whether the loop counts them; False if the step does it itself.
@@ -57,8 +59,9 @@ class GraphLoop:
         self._limit_lock = threading.Lock()
         self._known_limit = 0  # the value of `_limit`: to assign it costs as much as a small step
         self._is_raised = self._ended_early = False
-        self._step = traced if self.names else _with_output(traced, iterator)
-        self._run = _of_one_trace(self._make())
+        self._is_eager = isinstance(traced, EagerStep)
+        self._step = traced if self.names or self._is_eager else _with_output(traced, iterator)
+        self._run = self._make()
 
     def set_raised(self, raised: bool) -> None:
         """Set the flag's value. Called by any thread, whenever it changes."""
@@ -96,7 +99,7 @@ class GraphLoop:
     def read_from(self, iterator: Any) -> None:
         """Take the batches from another iterator of the same dataset from now on."""
         self._iterator = iterator
-        self._run = _of_one_trace(self._make())
+        self._run = self._make()
 
     def rows(self, count: int) -> NDArray[np.float64]:
         """Return the metrics of the first so many steps of the last run, float64, shape [count, metrics]."""
@@ -117,7 +120,7 @@ class GraphLoop:
         found = [value for name, value in as_dict(outputs).items() if name in self._stops_at]
         return [value for value in found if value.dtype.is_floating]
 
-    def _make(self) -> Any:
+    def _make(self) -> Callable[[], Any]:
         """Return the loop: it runs until it has done as many steps as the limit says, or a metric is not a number.
 
         Each op of an iteration costs a third of a microsecond or more, which is much to a small step. So the flag
@@ -132,7 +135,6 @@ class GraphLoop:
                 are_numbers = functools.reduce(tf.logical_and, map(tf.math.is_finite, checked), True)
                 return tf.where(are_numbers, after, tf.int64.max) if checked else after
 
-        @tf.function(autograph=False, input_signature=[])  # type: ignore[untyped-decorator]
         def run() -> tf.Tensor:
             start = tf.constant(0, tf.int64)
             [done] = tf.while_loop(
@@ -143,7 +145,7 @@ class GraphLoop:
             )
             return done
 
-        return run
+        return run if self._is_eager else of_one_trace(tf.function(run, autograph=False, input_signature=[]))
 
     def _one_step(self, count: tf.Tensor) -> Any:
         """Run one step in the graph, and count and record it. Returns what the step returns."""
@@ -161,7 +163,7 @@ class GraphLoop:
         return outputs
 
 
-def _of_one_trace(function: Any) -> Callable[[], Any]:
+def of_one_trace(function: Any) -> Callable[[], Any]:
     """Return a `tf.function` without arguments as one that is traced at its first call, and not looked up at the next.
 
     The look-up takes a third of the call of a small step.

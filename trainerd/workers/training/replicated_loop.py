@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from trainerd.sessions.tf2.while_loop import ROWS, GraphLoop
+from trainerd.sessions.tf2.while_loop import ROWS, GraphLoop, of_one_trace
 from trainerd.workers.engine.engine import Engine
 
 
@@ -47,7 +47,7 @@ class ReplicatedLoop(GraphLoop):
         self._limit.assign(min(count, ROWS))
         return int(self._run())
 
-    def _make(self) -> Any:
+    def _make(self) -> Callable[[], Any]:
         @tf.function(autograph=False, input_signature=[])  # type: ignore[untyped-decorator]
         def run() -> tf.Tensor:
             limit, period = self._limit.read_value(), self._period.read_value()
@@ -71,7 +71,7 @@ class ReplicatedLoop(GraphLoop):
             )
             return done
 
-        return run
+        return of_one_trace(run)
 
     def _counted_step(self, count: tf.Tensor, bad: tf.Tensor) -> list[tf.Tensor]:
         outputs = self._one_step(count)

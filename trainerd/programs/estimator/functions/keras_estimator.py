@@ -30,7 +30,7 @@ class KerasEstimator(JobEstimator):
       model_dir, config: see `BaseEstimator`.
 
     Raises:
-      ValueError: the model is not compiled, or is none on TensorFlow.
+      ValueError: the model is not compiled, runs eagerly, or is not on TensorFlow.
     """
 
     def __init__(
@@ -40,6 +40,8 @@ class KerasEstimator(JobEstimator):
             require_trainable(keras_model, "KerasEstimator")
         except EntryError as error:
             raise ValueError(str(error)) from None
+        if keras_model.run_eagerly:
+            raise ValueError("KerasEstimator trains in the graph. Compile the model without run_eagerly=True.")
         self._model = keras_model
         super().__init__(Job(self._step(), state={"model": keras_model}), model_dir, config)
 
