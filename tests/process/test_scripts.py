@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ from tests.conftest import Fork
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import Trainer, saved
 from tests.waiting import wait_for
+from trainerd.rundir import run_events
+from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase
 
 SCRIPT = """
@@ -244,3 +247,41 @@ def test_a_script_is_proved_without_touching_its_run(start: Start, project: Path
     proof = start("prove", "train.py", "--steps", "150", "--interruptions", "2")
     assert proof.end(seconds=300) == 0 and "The same, bit for bit." in proof.text, proof.text
     assert not (project / "run").exists()
+
+
+LOOPS = """
+import sys, time
+import keras
+import numpy as np
+import trainerd
+
+x = np.ones((40, 4), "float32")
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+for epoch in range(3):
+    trainerd.keras.fit(model, x, x[:, :1], initial_epoch=epoch, epochs=epoch + 1, verbose=0, logdir="run")
+    if sys.argv[1:] == ["wait"] and epoch == 1:
+        print("waiting", flush=True)
+        try:
+            time.sleep(600)
+        finally:
+            print("unwound", flush=True)
+"""
+
+
+@pytest.mark.parametrize("ask", ["a file", "signals"])
+def test_calls_of_a_script_are_one_run_which_is_paused_between_them(start: Start, project: Path, ask: str) -> None:
+    (project / "train.py").write_text(LOOPS)
+    rundir, script = RunDirectory(project / "run"), [sys.executable, "train.py"]
+    run = subprocess.Popen([*script, "wait"], cwd=project, stdout=subprocess.PIPE, text=True)
+    assert run.stdout is not None and run.stdout.readline() == "waiting\n"
+    if ask == "a file":
+        pause = start("pause", "--wait", "--logdir", "run")
+        assert pause.end() == 0 and "paused at step 4" in pause.text, pause.text
+    else:
+        run.send_signal(signal.SIGUSR1)
+        run.send_signal(signal.SIGTERM)
+    assert run.communicate(timeout=60)[0] == "unwound\n" and run.returncode == 0
+    assert subprocess.run(script, cwd=project, timeout=120).returncode == 0
+    assert [str(each.kind) for each in run_events.read(rundir)] == ["start", "pause", "start", "resume", "finish"]
+    assert saved(rundir)[0] == 6

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import pytest
 import tensorflow as tf
 
+from trainerd.run.host import end_held_run
+
 CLOCKS = {"trainerd-ticker", "trainerd-idle", "trainerd-hooks"}
 
 
@@ -30,7 +32,7 @@ def no_seed_is_left_of_another_test() -> None:
 
 @pytest.fixture(autouse=True)
 def garbage_is_looked_for_among_what_is_new() -> Iterator[None]:
-    """As for all tests, but after each: TensorFlow keeps graphs for good, of which custom gradients' are in a registry.
+    """As for all tests, but after each: TensorFlow keeps many graphs, such as those of custom gradients.
 
     Within a module a single test spent half a minute on looking through them.
     """
@@ -57,4 +59,5 @@ def signals_are_put_back() -> Iterator[None]:
     """A run that is over hears no signals, and neither does a file that has the number of its pipe by then."""
     before = {number: signal.getsignal(number) for number in signal.valid_signals()}, wakeup_fd()
     yield
+    end_held_run()  # as the end of the process does
     assert ({number: signal.getsignal(number) for number in signal.valid_signals()}, wakeup_fd()) == before

@@ -35,13 +35,13 @@ from trainerd.errors import (
 from trainerd.history import rollback, run_job
 from trainerd.job.definition import Program
 from trainerd.job.user_code import in_a_line
+from trainerd.loop.between import serve_between
 from trainerd.loop.contract import Session
 from trainerd.loop.flag import Request
 from trainerd.loop.outcome import PAUSED, PAUSED_EARLY, Outcome
 from trainerd.loop.signals.dispatch import DaemonFlag, daemon_listens, renew_handlers
 from trainerd.loop.ticker import BY_FILE
 from trainerd.rundir import lock, registry, request_files, run_events
-from trainerd.rundir.answers import Answers
 from trainerd.rundir.claim import Claim
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer
@@ -370,9 +370,7 @@ class TrainerProcess:
         is_outside = run_job.is_program(self._config.entry) and not (self._host.has_session or self._host.was_paused)
         if not is_outside or self._reporter.state.phase.is_over:
             return
-        if (saved := self._reporter.state.last_checkpoint) is not None and request_files.is_save_asked(self._rundir):
-            Answers(self._reporter).give(request_files.consume_save(self._rundir), saved.step, None)
-        if self._flag.wants(Request.PAUSE):
+        if serve_between(self._rundir, self._flag, self._reporter):
             request_files.consume_pause(self._rundir)
             try:
                 self._end_early(PAUSED if self._host.had_session else PAUSED_EARLY)

@@ -8,13 +8,15 @@ from trainerd.config.schema import Config
 from trainerd.loop.contract import Session
 from trainerd.loop.outcome import LOOP_ENDED, Outcome
 from trainerd.run import driven
-from trainerd.run.host import host_of
+from trainerd.run.host import Host, host_of
 from trainerd.run.trial import Trial
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer
 
 
-def train_here(make: Callable[..., Session], config: Config, observers: Sequence[Observer] = ()) -> Outcome:
+def train_here(
+    make: Callable[..., Session], config: Config, observers: Sequence[Observer] = (), *, host: Host | None = None
+) -> Outcome:
     """Train in this process, on this thread, with the signals, files, status and resume of the daemon.
 
     In a program that a daemon runs, the daemon holds the run directory, and its config counts.
@@ -29,6 +31,7 @@ def train_here(make: Callable[..., Session], config: Config, observers: Sequence
         see `KerasJobSession`.
       config: what to train, how often to save, and when to end. Its `entry` names the job in manifests.
       observers: called with each new state of the run.
+      host: holds the run directory, and receives signals. Default: the daemon, or this process for this call.
 
     Returns:
       How the run ended.
@@ -41,7 +44,7 @@ def train_here(make: Callable[..., Session], config: Config, observers: Sequence
       StorageError: the save at the end could not be written.
     """
     rundir = RunDirectory(config.rundir)
-    host = host_of(rundir, job=config.entry)
+    host = host or host_of(rundir, config.entry)
     if isinstance(host, Trial):
         host.take(make)
     config = host.effective_config(config, on_schedule=True)

@@ -109,6 +109,9 @@ class ProcessHost:
         """Return False: the session takes the run directory itself."""
         return False
 
+    def end(self) -> None:
+        """Do nothing: each session has its own end."""
+
     @contextlib.contextmanager
     def session(
         self, rundir: RunDirectory | None, observers: Sequence[Observer], *, saves: bool
@@ -120,6 +123,8 @@ class ProcessHost:
           Paused: this process was asked to pause before, by a signal, or in that run directory, also between two
             sessions. It may continue if it catches that.
         """
+        if rundir is not None:
+            end_held_run()
         if _was_asked_to_pause(rundir):
             log.info("the program was asked to pause, and ends", extra={"event": "paused"})
             raise Paused
@@ -232,6 +237,15 @@ _redirects = process_wide("redirects", list[Path]())
 _hosts = process_wide("hosts", list[Host]())
 
 
+held_run = process_wide("held run", list[ProcessHost]())
+
+
+def end_held_run() -> None:
+    """End the run that the program holds between two calls of `fit`, if there is one."""
+    for host in [*held_run]:
+        host.end()
+
+
 def hosting(host: Host) -> contextlib.AbstractContextManager[None]:
     """Have sessions in the run directory that this host holds use this host while the block runs."""
     return within(_hosts, host)
@@ -276,8 +290,9 @@ def rundir_for(logdir: Path) -> Path:
 
 
 def hosted_phase(phase: Phase) -> contextlib.AbstractContextManager[None]:
-    """Show this phase in the daemon that runs this program, if there is one, while the block runs."""
-    reporter = _hosts[-1].reporter if _hosts else None
+    """Show this phase of the program's run, if it is held now: by the daemon that runs it, or between two calls of
+    `fit`."""
+    reporter = next((host.reporter for host in [*_hosts, *held_run]), None)
     return reporter.phase(phase) if reporter is not None else contextlib.nullcontext()
 
 

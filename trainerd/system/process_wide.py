@@ -18,6 +18,7 @@ WHAT = {
     "open sessions": "loop/signals/open_sessions.py: the sessions that hold a run directory, by its path",
     "places": "workers/place.py: the place of this process among the workers; the last one counts",
     "hosts": "run/host.py: the daemon that runs the program of this process; empty outside a daemon",
+    "held run": "run/host.py: the run that a program of its own holds from its first call of fit to its end",
     "default logdirs": "run/host.py: the run directory of an estimator that names none; the last one counts",
     "redirects": "run/host.py: the run directory in which each fit trains while a script is proved",
     "calls of fit": "programs/keras/calls.py: the calls that this process has made, by run directory",

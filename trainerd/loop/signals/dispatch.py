@@ -12,7 +12,8 @@ import threading
 from collections.abc import Callable, Iterator
 
 from trainerd.loop.flag import Flag, Request
-from trainerd.loop.signals.handlers import SignalThread, exit_by_signal, handled, terminal_check
+from trainerd.loop.outcome import Paused
+from trainerd.loop.signals.handlers import STOP, SignalThread, exit_by_signal, handled, terminal_check
 from trainerd.system.fork import undone_in_children
 from trainerd.system.process_wide import process_wide
 
@@ -53,6 +54,7 @@ class _Listeners:
       daemon: the daemon's; None if the process is a program's own.
       sessions: the flags of the open sessions; the daemon's again if it manages one.
       mains: the flags of those that were opened on the main thread.
+      raises: whether a stop raises `Paused` in the program: it is between two calls of `fit`.
       is_pause_pending: whether there was a pause request that no `take_pause` has consumed since.
       handlers: what undoes the handlers of signals; None if there are none.
       thread: reads the signals; None before there were handlers.
@@ -63,7 +65,7 @@ class _Listeners:
         self.daemon: DaemonFlag | None = None
         self.sessions: list[Flag] = []
         self.mains: list[Flag] = []
-        self.is_pause_pending = False
+        self.is_pause_pending = self.raises = False
         self._paused_by = ""
         self.handlers: contextlib.ExitStack | None = None
         self.thread: SignalThread | None = None
@@ -107,8 +109,14 @@ class _Listeners:
             with contextlib.ExitStack() as stack:
                 stack.enter_context(undone_in_children(self.forget))
                 self.thread = SignalThread(self.raise_for, terminal_is_gone=terminal_check())
-                self.renew = stack.enter_context(handled(self.thread))
+                self.renew = stack.enter_context(handled(self.thread, self._in_python))
                 self.handlers = stack.pop_all()
+
+    def _in_python(self, number: int) -> None:
+        """Raise `Paused` once in a program that is between two calls. Otherwise the thread does all."""
+        if number in STOP and self.raises:
+            self.raises = False
+            raise Paused
 
     def unhandle(self) -> None:
         """Put back the handlers from before."""
@@ -122,7 +130,7 @@ class _Listeners:
         if self.handlers is not None:
             self._inherited.append(self.handlers)  # kept: it would undo itself when it is collected
         self.handlers = None
-        self.daemon, self.sessions, self.mains, self.is_pause_pending = None, [], [], False
+        self.daemon, self.sessions, self.mains, self.is_pause_pending, self.raises = None, [], [], False, False
 
 
 _listeners = process_wide("listeners", _Listeners())
@@ -136,6 +144,16 @@ def take_pause() -> bool:
 def is_pause_pending() -> bool:
     """Return whether there is a pause request that a session which is being made has not served."""
     return _listeners.is_pause_pending
+
+
+def raise_in_program(yes: bool) -> None:
+    """Have a stop raise `Paused` in the program from now on, or no longer."""
+    _listeners.raises = yes
+
+
+def is_raised_in_program() -> bool:
+    """Return whether a stop would raise `Paused` in the program. It is raised once."""
+    return _listeners.raises
 
 
 def renew_handlers() -> None:

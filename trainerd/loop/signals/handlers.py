@@ -129,19 +129,22 @@ def stacks() -> str:
         return file.read()
 
 
-def _note_nothing(number: int, frame: FrameType | None) -> None:
-    """Do nothing in Python: the thread has read the signal's number already."""
-
-
 @contextlib.contextmanager
-def handled(thread: SignalThread) -> Iterator[Callable[[], list[int]]]:
+def handled(
+    thread: SignalThread, in_python: Callable[[int], None] = lambda number: None
+) -> Iterator[Callable[[], list[int]]]:
     """Handle signals while the block runs, and put the handlers back that were there before.
 
     The block gets a function that sets replaced handlers again, and returns their signals.
 
     Args:
       thread: serves the signals.
+      in_python: called with each number by the main thread, when that runs Python.
     """
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        in_python(number)
+
     reader, writer = os.pipe2(os.O_CLOEXEC)
     with contextlib.suppress(OSError):  # the default of 64 KiB holds 65,536 signals; more is not always allowed
         fcntl.fcntl(writer, _F_SETPIPE_SZ, _PIPE_BYTES)
@@ -149,17 +152,17 @@ def handled(thread: SignalThread) -> Iterator[Callable[[], list[int]]]:
     runner = threading.Thread(target=thread.run, args=(reader,), name="trainerd-signals", daemon=True)
     runner.start()
     before_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    before = {number: signal.signal(number, _note_nothing) for number in HANDLED}
+    before = {number: signal.signal(number, handler) for number in HANDLED}
 
     def put_back(descriptor: int) -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler or signal.SIG_DFL)
+        for number, earlier in before.items():
+            signal.signal(number, earlier or signal.SIG_DFL)
         signal.set_wakeup_fd(descriptor)
 
     def renew() -> list[int]:
-        replaced = [int(number) for number in HANDLED if signal.getsignal(number) is not _note_nothing]
+        replaced = [int(number) for number in HANDLED if signal.getsignal(number) is not handler]
         for number in HANDLED:  # all: a library may have replaced one in C, which Python does not see
-            signal.signal(number, _note_nothing)
+            signal.signal(number, handler)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         return replaced
 

@@ -15,8 +15,10 @@ from trainerd.job.definition import KerasJob
 from trainerd.loop.outcome import Paused
 from trainerd.programs.keras.arguments import as_job
 from trainerd.programs.keras.calls import Calls, calls_in
+from trainerd.programs.keras.script_host import host_of_call
 from trainerd.run.here import train_here
 from trainerd.run.host import is_hosted, rundir_for
+from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase
 from trainerd.sessions.keras.bar import Bar
 from trainerd.sessions.keras.job_session import KerasJobSession
@@ -82,7 +84,8 @@ def fit(
       The `keras.callbacks.History` of all epochs, those before a pause or a kill too.
 
     Raises:
-      Paused: the run was saved and is paused. If the program does not catch it, the process exits with 0.
+      Paused: the run was saved and is paused. If the program does not catch it, the process exits with 0. A pause after
+        the call raises it too, where the program is then.
       EntryError: the model or an argument cannot be used.
       ConfigError: a setting is wrong.
       InUseError: another process trains in that run directory.
@@ -156,7 +159,8 @@ def _train(
         made.append(session)
         return session
 
-    outcome = train_here(make, config, observers=[bar.observe] if bar is not None else [])
+    host = host_of_call(RunDirectory(config.rundir), config.entry)
+    outcome = train_here(make, config, [bar.observe] if bar is not None else [], host=host)
     if outcome.phase is Phase.PAUSED:
         raise Paused
     return made[0]

@@ -1,0 +1,95 @@
+"""A program whose calls are one run: what it does between two calls, and how the run ends with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.unit.test_here import Trained, config, state
+from tests.waiting import wait_for
+from trainerd.loop.outcome import Outcome, Paused
+from trainerd.programs.keras.script_host import host_of_call
+from trainerd.run.here import train_here
+from trainerd.run.host import end_held_run, hosted_phase
+from trainerd.rundir import request_files, run_events
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    """End the run of a test, as the end of the process does."""
+    yield
+    end_held_run()
+
+
+def call(rundir: RunDirectory, until: int) -> Outcome:
+    keys = config(rundir, max_steps=until)
+    return train_here(lambda config: Trained(), keys, host=host_of_call(rundir, keys.entry))
+
+
+def kinds(rundir: RunDirectory) -> list[str]:
+    return [str(event.kind) for event in run_events.read(rundir)]
+
+
+def test_the_run_starts_with_the_first_call_and_finishes_with_the_program(rundir: RunDirectory) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    for until in (10, 20):
+        assert call(rundir, until).phase is Phase.FINISHED
+        assert state(rundir).phase is Phase.FINISHING and state(rundir).step == until
+    with hosted_phase(Phase.EVALUATING):
+        wait_for(lambda: state(rundir).phase is Phase.EVALUATING, "the evaluation to be shown")
+    end_held_run()
+    assert state(rundir).phase is Phase.FINISHED and state(rundir).ended == "max_steps = 20 is reached"
+    assert kinds(rundir) == ["start", "resume", "finish"] and signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_program_that_fails_between_two_calls_fails_the_run(
+    rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call(rundir, 10)
+    monkeypatch.setattr(sys, "last_value", ValueError("no such file"), raising=False)  # as Python sets it
+    end_held_run()
+    assert state(rundir).phase is Phase.FAILED and state(rundir).error == "ValueError: no such file"
+
+
+def ask_by_file(rundir: RunDirectory) -> None:
+    rundir.pause.touch()
+    threading.Event().wait(60)
+
+
+def terminate(rundir: RunDirectory) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize(("ask", "by"), [(ask_by_file, "the file `pause`"), (terminate, "SIGTERM")])
+def test_a_pause_between_two_calls_ends_the_program_there(rundir: RunDirectory, ask: object, by: str) -> None:
+    assert callable(ask)
+    call(rundir, 10)
+    with pytest.raises(Paused):
+        ask(rundir)
+    with pytest.raises(Paused):  # the program has caught it, and goes on
+        call(rundir, 20)
+    assert state(rundir).phase is Phase.PAUSED and state(rundir).step == 10
+    assert state(rundir).ended == f"paused on request ({by})" and not rundir.pause.exists()
+    assert call(rundir, 30).phase is Phase.FINISHED and state(rundir).step == 30
+
+
+def test_a_save_between_two_calls_is_answered_at_once(rundir: RunDirectory) -> None:
+    call(rundir, 10)
+    request_files.append(rundir.save, "id")
+    wait_for(lambda: [each.step for each in state(rundir).answers] == [10], "the answer")
+
+
+def test_a_call_in_another_run_directory_ends_the_run(rundir: RunDirectory) -> None:
+    elsewhere = RunDirectory(rundir.path.parent / "elsewhere")
+    call(rundir, 10)
+    call(elsewhere, 5)
+    assert state(rundir).phase is Phase.FINISHED and state(elsewhere).phase is Phase.FINISHING
+    call(rundir, 20)
+    assert kinds(rundir) == ["start", "finish", "start", "resume"]

@@ -1,0 +1,25 @@
+"""Requests that come between two calls of `fit`: everything is on disk, so none has to wait."""
+
+from __future__ import annotations
+
+from trainerd.loop.flag import Flag, Request
+from trainerd.loop.ticker import BY_FILE
+from trainerd.rundir import request_files
+from trainerd.rundir.answers import Answers
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.reporter import Reporter
+
+
+def serve_between(rundir: RunDirectory, flag: Flag, reporter: Reporter) -> bool:
+    """Answer the commands that wait for a save. Return whether a pause is requested, which ends the program.
+
+    Args:
+      rundir: the run directory.
+      flag: what signals raise.
+      reporter: shows the answers.
+    """
+    if (saved := reporter.state.last_checkpoint) is not None and request_files.is_save_asked(rundir):
+        Answers(reporter).give(request_files.consume_save(rundir), saved.step, None)
+    if request_files.is_pause_asked(rundir):
+        flag.raise_for(Request.PAUSE, BY_FILE)
+    return flag.wants(Request.PAUSE)
