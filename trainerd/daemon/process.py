@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -39,7 +40,7 @@ from trainerd.loop.between import serve_between
 from trainerd.loop.contract import Session
 from trainerd.loop.flag import Request
 from trainerd.loop.outcome import PAUSED, PAUSED_EARLY, Outcome
-from trainerd.loop.signals.dispatch import DaemonFlag, daemon_listens, renew_handlers
+from trainerd.loop.signals.dispatch import DaemonFlag, daemon_listens, interrupt_program, renew_handlers
 from trainerd.loop.ticker import BY_FILE
 from trainerd.rundir import lock, registry, request_files, run_events
 from trainerd.rundir.claim import Claim
@@ -107,6 +108,7 @@ class TrainerProcess:
         self._over: Outcome | None = None  # how the run has ended before this start
         self._flag = DaemonFlag()
         self._member: ClusterProcess | None = None
+        self._interrupted_at: float | None = None  # when a script was, outside of its calls of `fit`
 
     @property
     def state(self) -> State:
@@ -367,10 +369,13 @@ class TrainerProcess:
 
     def _serve_outside_fit(self) -> None:
         """Serve a script outside of its calls of `fit`: what they have trained is on disk, so a pause ends it."""
-        is_outside = run_job.is_program(self._config.entry) and not (self._host.has_session or self._host.was_paused)
-        if not is_outside or self._reporter.state.phase.is_over:
+        is_outside = run_job.is_program(self._config.entry) and self._host.is_in_program and not self._host.was_paused
+        if not is_outside or not serve_between(self._rundir, self._flag, self._reporter):
             return
-        if serve_between(self._rundir, self._flag, self._reporter):
+        if self._interrupted_at is None:
+            self._interrupted_at = time.monotonic()
+            interrupt_program()
+        elif self._interrupted_at + (self._config.watchdog.pause_secs or math.inf) < time.monotonic():
             request_files.consume_pause(self._rundir)
             try:
                 self._end_early(PAUSED if self._host.had_session else PAUSED_EARLY)

@@ -17,7 +17,7 @@ from trainerd.loop.contract import Session
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.outcome import PAUSED, PAUSED_EARLY, WITHOUT_SESSION, Outcome, Paused
 from trainerd.loop.signals import open_sessions
-from trainerd.loop.signals.dispatch import DaemonFlag, lent_session_listens
+from trainerd.loop.signals.dispatch import DaemonFlag, interruptible, lent_session_listens
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer, Reporter
 from trainerd.rundir.state import Phase
@@ -43,7 +43,7 @@ class DaemonHost:
     Attributes:
       outcome: how the program's last session ended; None if there was none, or if it failed.
       error: the error that it failed with.
-      has_session: whether a session is open.
+      is_in_program: whether the program's own code runs, outside of a session.
       had_session, was_paused: whether a session has ended, and whether one was paused.
       progress: returns a value that changes while the save under way gets written.
     """
@@ -64,7 +64,7 @@ class DaemonHost:
         self.flag = flag
         self.outcome: Outcome | None = None
         self.error: BaseException | None = None
-        self.has_session = self.had_session = self.was_paused = False
+        self.is_in_program = self.had_session = self.was_paused = False
         self._settings_of_program = False  # whether it says how often it saves, and how much it keeps
         self._asked: Config | None = None  # what the program's session asks for
         self.progress: Callable[[], object] = lambda: None
@@ -96,12 +96,14 @@ class DaemonHost:
             )
         if self.was_paused or (self.had_session and self.flag.wants(Request.PAUSE)):
             raise Paused
-        self.has_session = True
+        self.is_in_program = False
+        interruptible(False)
         try:
             with lent_session_listens(self.flag), self.reporter.observed_by(observers):
                 yield self.reporter
         finally:
-            self.has_session = False
+            self.is_in_program = True
+            interruptible(True)
 
     def effective_config(self, config: Config, *, on_schedule: bool) -> Config:
         """Return the daemon's own config. A graph's summaries are the Supervisor's service.
@@ -154,7 +156,13 @@ class DaemonHost:
 
         self._settings_of_program = program.has_settings
         with ended_in_children(), open_sessions.ended(), hosting(self):
-            yield
+            self.is_in_program = True
+            interruptible(True)
+            try:
+                yield
+            finally:
+                interruptible(False)
+                self.is_in_program = False
 
 
 def run(program: Program, config: Config, host: DaemonHost, flag: DaemonFlag) -> Outcome:

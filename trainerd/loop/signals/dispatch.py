@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.outcome import Paused
-from trainerd.loop.signals.handlers import STOP, SignalThread, exit_by_signal, handled, terminal_check
+from trainerd.loop.signals.handlers import SignalThread, exit_by_signal, handled, terminal_check
 from trainerd.system.fork import undone_in_children
 from trainerd.system.process_wide import process_wide
 
@@ -54,7 +54,8 @@ class _Listeners:
       daemon: the daemon's; None if the process is a program's own.
       sessions: the flags of the open sessions; the daemon's again if it manages one.
       mains: the flags of those that were opened on the main thread.
-      raises: whether a stop raises `Paused` in the program: it is between two calls of `fit`.
+      is_interruptible: whether the main thread is in the program's own code, outside of its calls of `fit`.
+      is_interrupting: whether `Paused` is to be raised there.
       is_pause_pending: whether there was a pause request that no `take_pause` has consumed since.
       handlers: what undoes the handlers of signals; None if there are none.
       thread: reads the signals; None before there were handlers.
@@ -65,7 +66,7 @@ class _Listeners:
         self.daemon: DaemonFlag | None = None
         self.sessions: list[Flag] = []
         self.mains: list[Flag] = []
-        self.is_pause_pending = self.raises = False
+        self.is_pause_pending = self.is_interruptible = self.is_interrupting = False
         self._paused_by = ""
         self.handlers: contextlib.ExitStack | None = None
         self.thread: SignalThread | None = None
@@ -113,9 +114,9 @@ class _Listeners:
                 self.handlers = stack.pop_all()
 
     def _in_python(self, number: int) -> None:
-        """Raise `Paused` once in a program that is between two calls. Otherwise the thread does all."""
-        if number in STOP and self.raises:
-            self.raises = False
+        """Raise `Paused` in the program, if it is to be interrupted. Otherwise the thread does all."""
+        if self.is_interrupting and self.is_interruptible:
+            self.is_interrupting = self.is_interruptible = False
             raise Paused
 
     def unhandle(self) -> None:
@@ -130,7 +131,8 @@ class _Listeners:
         if self.handlers is not None:
             self._inherited.append(self.handlers)  # kept: it would undo itself when it is collected
         self.handlers = None
-        self.daemon, self.sessions, self.mains, self.is_pause_pending, self.raises = None, [], [], False, False
+        self.daemon, self.sessions, self.mains, self.is_pause_pending = None, [], [], False
+        self.is_interruptible = False
 
 
 _listeners = process_wide("listeners", _Listeners())
@@ -146,14 +148,17 @@ def is_pause_pending() -> bool:
     return _listeners.is_pause_pending
 
 
-def raise_in_program(yes: bool) -> None:
-    """Have a stop raise `Paused` in the program from now on, or no longer."""
-    _listeners.raises = yes
+def interruptible(yes: bool) -> None:
+    """Record that the main thread is in the program's own code now, outside of its calls of `fit`; or is not."""
+    _listeners.is_interruptible = yes
+    if not yes:
+        _listeners.is_interrupting = False
 
 
-def is_raised_in_program() -> bool:
-    """Return whether a stop would raise `Paused` in the program. It is raised once."""
-    return _listeners.raises
+def interrupt_program() -> None:
+    """Raise `Paused` in the program's own code on the main thread, as Python raises a KeyboardInterrupt."""
+    _listeners.is_interrupting = True
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
 
 def renew_handlers() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import multiprocessing
-import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from trainerd.loop.between import serve_between
 from trainerd.loop.flag import Request
 from trainerd.loop.outcome import LOOP_ENDED, PAUSED, Outcome
-from trainerd.loop.signals.dispatch import is_raised_in_program, raise_in_program
+from trainerd.loop.signals.dispatch import interrupt_program, interruptible
 from trainerd.run.host import Host, ProcessHost, held_run, host_of
 from trainerd.rundir import request_files
 from trainerd.rundir.paths import RunDirectory
@@ -23,7 +22,6 @@ from trainerd.system.fork import undone_in_children
 from trainerd.system.threads import called_every
 
 LOOK_SECS = 0.25  # between two looks for request files
-HEARD_SECS = 5.0  # in which a signal is read, on the busiest machine
 
 
 class ScriptHost(ProcessHost):
@@ -41,7 +39,7 @@ class ScriptHost(ProcessHost):
         self._rundir = rundir
         self._held = contextlib.ExitStack()
         self._outcome: Outcome | None = None  # of the last call; None while one is under way, and before the first
-        self._has_signalled = False
+        self._has_interrupted = False
 
     def owns(self, rundir: RunDirectory) -> bool:
         """Return whether it is the run directory of the calls before."""
@@ -52,8 +50,6 @@ class ScriptHost(ProcessHost):
         self, rundir: RunDirectory | None, observers: Sequence[Observer], *, saves: bool
     ) -> Iterator[Reporter | None]:
         """Take the signals and the run directory at the first call, and keep them; see `ProcessHost.session`."""
-        if self._outcome is not None and not is_raised_in_program():
-            self.end()  # the program has caught `Paused`, which it gets once more
         if self.reporter is None:
             with contextlib.ExitStack() as stack:
                 self.reporter = stack.enter_context(super().session(rundir, (), saves=saves))
@@ -64,13 +60,14 @@ class ScriptHost(ProcessHost):
             held_run.append(self)
         assert self.reporter is not None
         self._outcome = None
-        raise_in_program(False)
+        interruptible(False)
         try:
             with self.reporter.observed_by(observers):
                 yield self.reporter
         finally:
             if self._outcome is None:
                 self._release()
+            interruptible(self._outcome is not None)
 
     def report_end(self, outcome: Outcome, error: BaseException | None = None) -> None:
         """Write how the call has ended. After a pause or an error the run has ended with it."""
@@ -80,15 +77,13 @@ class ScriptHost(ProcessHost):
         assert self.reporter is not None
         self._outcome = outcome
         self.reporter.update(phase=Phase.FINISHING)
-        raise_in_program(True)
 
     def end(self) -> None:
         """End the run: the program ends, or trains elsewhere. Nothing is done while a call is under way."""
         if self._outcome is None:
             return
-        error = getattr(sys, "last_value", None)
-        if not is_raised_in_program():  # a stop has ended the program; the thread that reads signals may be behind
-            self.flag.wait_for((Request.PAUSE,), HEARD_SECS)
+        interruptible(False)
+        error = getattr(sys, "last_value", None)  # which Python sets when a program ends with an error
         if self.flag.wants(Request.PAUSE):
             request_files.consume_pause(self._rundir)
             super().report_end(PAUSED)
@@ -107,16 +102,15 @@ class ScriptHost(ProcessHost):
         """Leave the run to the process that made this one."""
         atexit.unregister(self.end)
         held_run.clear()
-        raise_in_program(False)
 
     def _look(self) -> None:
-        """Serve requests between two calls. A signal has ended the program by itself, unless it came in a call."""
+        """Serve requests between two calls."""
         assert self.reporter is not None
-        if self._outcome is None or not serve_between(self._rundir, self.flag, self.reporter):
+        if self._outcome is None or self._has_interrupted:
             return
-        if is_raised_in_program() and not self._has_signalled:
-            self._has_signalled = True
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+        if serve_between(self._rundir, self.flag, self.reporter):
+            self._has_interrupted = True
+            interrupt_program()
 
 
 def host_of_call(rundir: RunDirectory, job: str) -> Host:
