@@ -444,6 +444,12 @@ def test_the_defaults_save_and_write_curves(tmp_path: Path) -> None:
     assert curves["loss"][:3] == [100, 200, 300] and len(curves["global_step/sec"]) >= 2
 
 
+def test_the_curves_of_functions_have_points_by_seconds(tmp_path: Path) -> None:
+    count = Count()
+    with monitored(count, tmp_path, save_summaries_secs=0.05) as session:
+        wait_for(lambda: len(tags(tmp_path).get("p", ())) >= 2 or not session.run(count.step, steps=20), "two points")
+
+
 def stop_in_its_course(count: Count) -> None:
     """Send SIGTERM when it has been restored, if it is, and has been seen to step."""
     seen: set[float] = set()

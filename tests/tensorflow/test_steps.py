@@ -18,7 +18,7 @@ import tensorflow as tf
 import trainerd
 from tests.cases import every
 from tests.tensorflow.chromium import poll
-from tests.tensorflow.graphs import events, once, saved, state, wait_for
+from tests.tensorflow.graphs import counter, events, once, saved, scalars, state, wait_for
 from tests.tensorflow.noting import instances
 from tests.tensorflow.programs import Count, Program, program
 from trainerd.errors import DataError, EntryError, InUseError, StorageError
@@ -350,6 +350,28 @@ def test_checkpoints_summaries_and_the_rate_come_on_schedule(tmp_path: Path) -> 
     tags = {value.tag for event in events(tmp_path) for value in event.summary.value}
     assert {"loss", "own", "global_step/sec", "mine"} <= tags
     assert sv.summary_writer is None and sv.save_path == str(tmp_path / "model.ckpt")
+
+
+def test_the_metrics_curves_have_points_by_steps(tmp_path: Path) -> None:
+    count = Count()
+    with count.supervised(tmp_path, metrics_steps=10).managed_session() as session:
+        session.run(count.step)
+        session.run(count.step, steps=22)  # in the graph, which is not left for a point
+    assert scalars(tmp_path, "p") == [(10, 20.0), (20, 40.0), (23, 46.0)]  # the last one is that of the end
+
+
+def test_the_metrics_curves_have_points_by_seconds(tmp_path: Path) -> None:
+    count = Count()
+    sv = count.supervised(tmp_path, metrics_secs=0.05, save_summaries_secs=0)
+    with sv.managed_session() as session:
+        wait_for(lambda: len(scalars(tmp_path, "p")) >= 2 or not session.run(count.step, steps=20), sv)
+
+
+def test_a_schedule_of_the_curves_that_cannot_be_followed_is_refused() -> None:
+    with pytest.raises(ValueError, match="metrics_steps: expected 0 or more, got -5"):
+        Count().supervised(None, metrics_steps=-5)
+    with pytest.raises(ValueError, match=r"metrics_secs=3 is for functions, .* set `save_summaries_secs`"):
+        trainerd.Supervisor(graph=counter().graph, metrics_secs=3)
 
 
 def test_what_is_due_is_done_while_the_program_waits(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import pytest
 
 from tests.unit.conftest import FakeTime
 from tests.waiting import wait_for
-from trainerd.config.schema import WatchdogConfig
+from trainerd.config.schema import Config, SummaryConfig, WatchdogConfig
+from trainerd.daemon.program import DaemonHost
 from trainerd.daemon.systemd.notify import Notifier, status_line
 from trainerd.daemon.systemd.watchdog import Watchdog
 from trainerd.errors import InUseError
@@ -30,8 +31,10 @@ from trainerd.loop.signals.dispatch import (
     take_pause,
 )
 from trainerd.loop.signals.handlers import HANDLED, SAME_STOP_SECS, SignalThread, handled, stacks
+from trainerd.run.settings import as_config
 from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.state import Phase, State
 from trainerd.system.fork import undone_in_children
 
@@ -484,3 +487,23 @@ def test_without_a_watchdog_there_are_no_life_signs() -> None:
         dog.observe(State(phase=Phase.TRAINING, step=now), now)
         dog.beat(now)
     assert heard.said == []
+
+
+# ---------------------------------------------------------------------- programs
+
+
+def test_the_daemons_config_says_when_the_curves_of_a_program_have_points(rundir: RunDirectory) -> None:
+    config = Config(entry="job:main", logdir=str(rundir.path), summary=SummaryConfig(metrics_secs=3, metrics_steps=7))
+    unused: Any = None
+    host = DaemonHost(
+        config,
+        rundir,
+        flag=Flag(),
+        reporter=Reporter(State(), []),
+        reload=lambda: None,
+        ended=unused,
+        failed=unused,
+        made=unused,
+    )
+    found = host.effective_config(as_config(str(rundir.path), None, 0, 0, 1, 100), on_schedule=True)
+    assert (found.summary.metrics_secs, found.summary.metrics_steps) == (3, 7)

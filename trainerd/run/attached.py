@@ -270,7 +270,8 @@ class AttachedRun(ABC):
 
     def _config(self, secs: float, steps: int) -> Config:
         logdir = str(self.rundir.path if self.rundir else "")
-        return as_config(logdir, self._keep_settings, secs, steps, self.loop.metrics_steps)
+        loop = self.loop
+        return as_config(logdir, self._keep_settings, secs, steps, loop.metrics_secs, loop.metrics_steps)
 
     # ------------------------------------------------------------------ the loop
 

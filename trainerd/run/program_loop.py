@@ -20,7 +20,8 @@ class ProgramLoop:
       before_save: called with the step before its state is taken.
       saved: called with the step when a checkpoint is there.
       saves_at_end: whether the last step is saved without a request.
-      metrics_steps: steps between two points of the metrics' curves; 0 for none by steps.
+      metrics_secs, metrics_steps: between points of the metrics' curves; 0 for none by that. In a program of the daemon
+        the daemon's config says it.
       loss: the metric whose minima are kept; "" for none.
       ended: the outcome if the loop ends without another one.
       serves_when_idle: whether another thread serves the flag if the loop does not come to a boundary.
@@ -33,6 +34,7 @@ class ProgramLoop:
     before_save: Callable[[int], None] = lambda step: None
     saved: Callable[[int], None] = lambda step: None
     saves_at_end: bool = True
+    metrics_secs: float = 0
     metrics_steps: int = 0
     loss: str = ""
     ended: Outcome = LOOP_ENDED

@@ -18,14 +18,16 @@ class KeepSettings:
     hours: float = 0.0
 
 
-def as_config(logdir: str, keep: KeepSettings | None, secs: float, steps: int, metrics_steps: int) -> Config:
+def as_config(
+    logdir: str, keep: KeepSettings | None, secs: float, steps: int, metrics_secs: float, metrics_steps: int
+) -> Config:
     """Return the config that a program's session has: what a trainerd.toml would say of it.
 
     Args:
       logdir: the run directory; "" for none.
       keep: how many checkpoints are kept; None if none are made.
       secs, steps: between checkpoints. 0: none by that.
-      metrics_steps: steps between two points of the metrics' curves. 0: none by steps.
+      metrics_secs, metrics_steps: between points of the metrics' curves. 0: none by that.
     """
     kept = keep or KeepSettings(0)
     return Config(
@@ -38,7 +40,7 @@ def as_config(logdir: str, keep: KeepSettings | None, secs: float, steps: int, m
             keep_last=kept.last or _FOR_EVER,
             keep_every_hours=kept.hours,
         ),
-        summary=SummaryConfig(save_summaries_secs=0, metrics_secs=0, metrics_steps=metrics_steps),
+        summary=SummaryConfig(save_summaries_secs=0, metrics_secs=metrics_secs, metrics_steps=metrics_steps),
         evaluate=EvaluateConfig(evaluate_secs=0),
         log=LogConfig(progress_secs=0),
     )

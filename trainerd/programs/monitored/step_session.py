@@ -64,6 +64,7 @@ class MonitoredStepSession(Lifecycle):
                 raise_requested=self._coord.raise_requested_exception,
                 saving=self._listeners.saving,
                 before_save=lambda step: self._listeners.before_save(self._for_hooks, step),
+                metrics_secs=self._settings.show_secs,
                 metrics_steps=self._settings.show_steps,
                 loss=self._settings.loss,
             ),
@@ -88,8 +89,6 @@ class MonitoredStepSession(Lifecycle):
             hook.after_create_session(self._for_hooks, self._coord)
         settings = self._settings
         self._attached.start_services(settings.save_secs, settings.save_steps)
-        if settings.show_secs:
-            self._attached.add_service("curves", self._attached.write_metrics, Schedule(secs=settings.show_secs))
         if settings.count_steps:
             schedule = Schedule(steps=settings.count_steps, since_last=True)
             self._attached.add_service("steps", self._attached.count_steps, schedule, at_next_step=True)

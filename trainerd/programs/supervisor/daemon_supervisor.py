@@ -8,7 +8,15 @@ from trainerd.config.schema import Config
 from trainerd.programs.supervisor.supervisor import Supervisor
 from trainerd.run.host import Host
 
-_OF_THE_CONFIG = ("logdir", "save_model_secs", "save_summaries_secs", "is_chief", "host")
+_OF_THE_CONFIG = (
+    "logdir",
+    "save_model_secs",
+    "save_summaries_secs",
+    "metrics_secs",
+    "metrics_steps",
+    "is_chief",
+    "host",
+)
 
 
 class DaemonSupervisor(Supervisor):

@@ -64,11 +64,13 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
       checkpoint: a `tf.train.Checkpoint` of what is trained: then there is no graph, and the session runs TensorFlow 2
         functions. `summary_op` is then a function that writes with `tf.summary`, and `global_step` an int64 variable
         that the functions count themselves. Default: each run counts.
+      metrics_secs, metrics_steps: seconds and steps between points of the curves of what the functions return. 0: none
+        by that. The summary service writes a point too. A graph has none: its curves are its summaries.
       host: for the daemon, which holds the run directory already.
 
     Raises:
       RuntimeError: called where TensorFlow executes eagerly, with no graph.
-      ValueError: not the chief, and a variable has no device.
+      ValueError: not the chief, and a variable has no device; or points of curves are asked for of a graph.
     """
 
     USE_DEFAULT = USE_DEFAULT
@@ -97,8 +99,11 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         local_init_run_options: Any = None,
         checkpoint: Any = None,
         *,
+        metrics_secs: float = 0,
+        metrics_steps: int = 0,
         host: Host | None = None,
     ) -> None:
+        _require_metrics(metrics_secs, metrics_steps, is_graph=checkpoint is None)
         self._is_chief = is_chief
         self._coord = tf1.train.Coordinator()
         self._recovery_wait_secs = recovery_wait_secs
@@ -113,6 +118,8 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
             raise_requested=self._coord.raise_requested_exception,
             saving=lambda step: tf1.logging.info("Saving checkpoint to path %s", self.save_path),
             saves_at_end=bool(self._save_model_secs),
+            metrics_secs=metrics_secs,
+            metrics_steps=metrics_steps,
         )
         of_graphs = {
             "graph": graph,
@@ -447,6 +454,22 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         if self.summary_writer and not self._graph_added_to_summary:
             self._attached.show_graph()
             self._graph_added_to_summary = True
+
+
+def _require_metrics(secs: float, steps: int, *, is_graph: bool) -> None:
+    """Require a schedule of the metrics' curves that can be followed.
+
+    Raises:
+      ValueError: it cannot.
+    """
+    for name, value in (("metrics_secs", secs), ("metrics_steps", steps)):
+        if value < 0:
+            raise ValueError(f"{name}: expected 0 or more, got {value!r}.")
+        if value and is_graph:
+            raise ValueError(
+                f"{name}={value!r} is for functions, with `checkpoint`. The curves of a graph are its summaries: set "
+                "`save_summaries_secs`, or pass `summary_op=None` and fetch them in the steps of your choice."
+            )
 
 
 # TensorFlow's names of before 2016, which its class still has.
