@@ -20,6 +20,7 @@ from trainerd.system.regular_files import open_to_read
 
 _EVALUATION = "val_"
 _START = 1  # SessionLog.START
+_KEPT = 2  # points of each part of a long curve: the lowest and the highest
 _LARGEST = 1 << 16  # bytes of an event that is followed: metrics take less, pictures and graphs more
 
 
@@ -47,6 +48,7 @@ class Curve:
     Attributes:
       steps, values: its points, by step.
       times: when each point was written, in seconds since 1970 (UTC).
+      means: the mean of the values that each point stands for: its own value, except in a long curve.
       begins: where processes began, or the run went back.
       evaluated: the steps at which the run was evaluated while it trained.
       tags: the curves that there are, this one or others.
@@ -55,6 +57,7 @@ class Curve:
     steps: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
+    means: list[float] = field(default_factory=list)
     begins: list[Begin] = field(default_factory=list)
     evaluated: set[int] = field(default_factory=set)
     tags: set[str] = field(default_factory=set)
@@ -67,7 +70,7 @@ class Curve:
         """
         share, average, weight = 1.0 / max(1.0, points), 0.0, 0.0
         found = []
-        for value in self.values:
+        for value in self.means:
             if math.isfinite(value):
                 average, weight = average + share * (value - average), weight + share * (1.0 - weight)
             found.append(average / weight if weight else math.nan)
@@ -78,6 +81,25 @@ class Curve:
         after = bisect.bisect_left(self.steps, step)
         near = range(max(0, after - 1), min(after + 1, len(self.steps)))
         return values[min(near, key=lambda index: abs(self.steps[index] - step))]
+
+    def add(self, step: int, value: float, at: float, mean: float) -> None:
+        """Add a point."""
+        self.steps.append(step)
+        self.values.append(value)
+        self.times.append(at)
+        self.means.append(mean)
+
+    def drop_last(self) -> None:
+        """Remove the last point."""
+        del self.steps[-1], self.values[-1], self.times[-1], self.means[-1]
+
+    def thin(self, begin: int, size: int) -> None:
+        """Keep the lowest and the highest of each `size` points, from the point with the index `begin` on."""
+        kept = [begin + index for index in extremes(self.values[begin:], size)]
+        self.means[begin:] = _means(self.means[begin:], size, [index - begin for index in kept])
+        self.steps[begin:] = [self.steps[index] for index in kept]
+        self.values[begin:] = [self.values[index] for index in kept]
+        self.times[begin:] = [self.times[index] for index in kept]
 
 
 def read_curve(rundir: RunDirectory, tag: str) -> Curve:
@@ -106,7 +128,8 @@ class CurveReader:
     Args:
       left: the earlier lines, each of which was left at a time.
       tag: the metric.
-      most: keep fewer than twice as many points, at regular distances, and evaluations, the newest. Default: all.
+      most: keep fewer than twice as many points: of each part of the curve the lowest and the highest; and as many
+        evaluations, the newest. Default: all.
 
     Attributes:
       curve: what it has made so far.
@@ -115,10 +138,12 @@ class CurveReader:
     def __init__(self, left: Sequence[Line], tag: str, most: int | None = None) -> None:
         self.curve = Curve()
         self._tag, self._most = tag, most
-        self._stride, self._to_skip = 1, 0  # of so many points one is kept; so many are passed over before the next
+        self._size = _KEPT  # points of a part of the curve, of which the lowest and the highest are kept
+        self._newest, self._count = 0, 0  # of the newest part: where it begins in the curve, and how many points it had
+        self._sum, self._finite = 0.0, 0  # of its values that are finite
         self._last = 0
         self._to_come = list(left)
-        self._tails: dict[int, list[tuple[int, float, float]]] = {}  # the points of each line beyond where it began
+        self._tails: dict[int, list[tuple[int, float, float, float]]] = {}  # of each line, beyond its begin
 
     def read(self, event: Any) -> None:
         """Take over what an event holds."""
@@ -135,16 +160,34 @@ class CurveReader:
         self._last = max(self._last, event.step)
 
     def _add(self, step: int, value: float, at: float) -> None:
-        if self._to_skip:
-            self._to_skip -= 1
-            return
-        self._to_skip = self._stride - 1
-        self.curve.steps.append(step)
-        self.curve.values.append(value)
-        self.curve.times.append(at)
-        if self._most is not None and len(self.curve.steps) >= 2 * self._most:
-            del self.curve.steps[1::2], self.curve.values[1::2], self.curve.times[1::2]
-            self._stride *= 2
+        curve = self.curve
+        self._newest = min(self._newest, len(curve.steps))  # some of its points may be forgotten
+        if len(curve.steps) - self._newest > _KEPT:
+            self._thin_newest()
+        if self._count >= self._size:
+            self._begin_part()
+        if self._most is not None and len(curve.steps) + 1 >= 2 * self._most:
+            curve.thin(0, 2 * _KEPT)
+            self._size *= 2
+            self._begin_part()
+        curve.add(step, value, at, value)
+        self._count += 1
+        if math.isfinite(value):
+            self._sum, self._finite = self._sum + value, self._finite + 1
+
+    def _begin_part(self) -> None:
+        self._newest, self._count = len(self.curve.steps), 0
+        self._sum, self._finite = 0.0, 0
+
+    def _thin_newest(self) -> None:
+        """Keep the lowest and the highest point of the newest part."""
+        curve, begin = self.curve, self._newest
+        if min(curve.values[-3:-1]) <= curve.values[-1] <= max(curve.values[-3:-1]):
+            curve.drop_last()  # This is the usual case, and faster than `thin`.
+        else:
+            curve.thin(begin, _KEPT + 1)
+        mean = self._sum / self._finite if self._finite else math.nan
+        curve.means[begin:] = [mean] * (len(curve.means) - begin)
 
     def _note_evaluation(self, step: int) -> None:
         self.curve.evaluated.add(step)
@@ -163,20 +206,41 @@ class CurveReader:
 
     def _leave(self, line: Line) -> None:
         """Record that the run left its line, and continued on this one or on an earlier one."""
-        points = list(zip(self.curve.steps, self.curve.values, self.curve.times, strict=True))
+        curve = self.curve
+        points = list(zip(curve.steps, curve.values, curve.times, curve.means, strict=True))
         self._tails[line.number] = [point for point in points if point[0] > line.began_at]
         kept = [point for point in points if point[0] <= line.began_at]
         if line.target_line is not None and line.target is not None:
             kept += [point for point in self._tails.get(line.target_line, []) if point[0] <= line.target]
-        self.curve.steps = [step for step, _, _ in kept]
-        self.curve.values = [value for _, value, _ in kept]
-        self.curve.times = [at for _, _, at in kept]
+        curve.steps, curve.values, curve.times, curve.means = [], [], [], []
+        for point in kept:
+            curve.add(*point)
 
     def _forget(self, step: int) -> None:
         while self.curve.steps and self.curve.steps[-1] >= step:
-            self.curve.steps.pop()
-            self.curve.values.pop()
-            self.curve.times.pop()
+            self.curve.drop_last()
+
+
+def extremes(values: Sequence[float], size: int) -> list[int]:
+    """Return the indices of the lowest and of the highest of each `size` values, in their order.
+
+    NaN and infinities count only if a part has no other values.
+    """
+    kept: list[int] = []
+    for begin in range(0, len(values), size):
+        part = range(begin, min(begin + size, len(values)))
+        found = [index for index in part if math.isfinite(values[index])] or part
+        kept += sorted({min(found, key=values.__getitem__), max(reversed(found), key=values.__getitem__)})
+    return kept
+
+
+def _means(means: Sequence[float], size: int, kept: Sequence[int]) -> list[float]:
+    """Return, for each of these indices, the mean of the part of `size` values that it is in."""
+    found = []
+    for begin in range(0, len(means), size):
+        part = [mean for mean in means[begin : begin + size] if math.isfinite(mean)]
+        found.append(sum(part) / len(part) if part else math.nan)
+    return [found[index // size] for index in kept]
 
 
 def _number(value: Any) -> float | None:
@@ -225,7 +289,7 @@ class CurveFollower:
     Args:
       rundir: the run directory.
       tags: the metrics.
-      most: keep fewer than twice as many points of each, at regular distances.
+      most: keep fewer than twice as many points of each; see `CurveReader`.
       at_once: events that one look reads.
 
     Attributes:

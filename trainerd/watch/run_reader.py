@@ -132,7 +132,8 @@ class WatchedRun(RunReader):
 
 
 def _copy(curve: Curve) -> Curve:
-    return replace(curve, steps=list(curve.steps), values=list(curve.values), times=list(curve.times))
+    steps, values, times, means = list(curve.steps), list(curve.values), list(curve.times), list(curve.means)
+    return replace(curve, steps=steps, values=values, times=times, means=means)
 
 
 def _newest(entries: list[TimelineEntry]) -> tuple[int, list[TimelineEntry]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import struct
 import subprocess
@@ -20,7 +21,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 
 from tests.unit.test_rollback import write
 from tests.unit.watch.conftest import MakeRun
-from trainerd.history.curves import CurveFollower, read_curve
+from trainerd.history.curves import CurveFollower, extremes, read_curve
 from trainerd.history.lines import Line
 from trainerd.history.story import MomentKind
 from trainerd.history.timeline import TimelineEntry, present_line
@@ -166,14 +167,33 @@ def test_what_is_followed_is_what_is_read_at_once(
     assert follower.read() == {"loss": read_curve(rundir, "loss")}
 
 
-def test_a_curve_takes_a_bounded_number_of_points_at_regular_distances(rundir: RunDirectory) -> None:
+@pytest.mark.parametrize(
+    ("values", "size", "kept"),
+    [
+        ([1.0, 9.0, 5.0, 2.0, 4.0, 3.0], 3, [0, 1, 3, 4]),  # the lowest and the highest of each three
+        ([9.0, 1.0, 5.0, 7.0], 3, [0, 1, 3]),  # in their order, and a part that is not full
+        ([2.0, 2.0, 2.0], 3, [0, 2]),
+        ([math.nan, 3.0, math.inf, 1.0, 2.0], 5, [1, 3]),
+        ([math.nan, math.inf, math.nan], 3, [0, 2]),
+        ([], 4, []),
+    ],
+)
+def test_the_extremes_of_each_part_are_kept(values: list[float], size: int, kept: list[int]) -> None:
+    assert extremes(values, size) == kept
+
+
+def test_a_long_curve_keeps_its_spikes_and_ends_with_its_newest_point(rundir: RunDirectory) -> None:
     follower = CurveFollower(rundir, ["loss"], most=100)
+    spikes = {1234: 50.0, 5678: -50.0, 9876: 60.0}
     for first in range(0, 10_000, 1000):
-        append(rundir, b"".join(point(step, float(step)) for step in range(first, first + 1000)))
+        steps = range(first, first + 1000)
+        append(rundir, b"".join(point(step, spikes.get(step, 6.0 * (step % 7 == 0))) for step in steps))
         curve = follower.read()["loss"]
-        assert len(curve.steps) < 200 and curve.values == list(map(float, curve.steps))
-    assert {after - before for before, after in itertools.pairwise(curve.steps)} == {64}
-    assert curve.steps[0] == 0 and curve.steps[-1] > 9900
+        assert len(curve.steps) < 200 and curve.steps == sorted(set(curve.steps)) and curve.steps[-1] == steps[-1]
+    found = dict(zip(curve.steps, curve.values, strict=True))
+    assert spikes.items() <= found.items() and set(found.values()) - {0.0, 6.0} <= {*spikes.values(), curve.values[-1]}
+    assert max(after - before for before, after in itertools.pairwise(curve.steps)) <= 2 * 128  # of two parts
+    assert abs(sum(curve.means) / len(curve.means) - 6 / 7) < 0.2  # the mean of all values, not that of the extremes
 
 
 def test_a_curve_is_read_again_when_the_run_went_back_or_a_file_has_changed(rundir: RunDirectory) -> None:

@@ -149,10 +149,10 @@ def _smoothed(curve: Curve) -> list[tuple[int, float, float]]:
 
 
 def _curves(detail: RunDetail, metrics: Sequence[str]) -> dict[str, Any]:
-    """Return the points of each metric: step, value, and when it was written."""
+    """Return the points of each metric: step, value, when it was written, and the mean that it stands for."""
     found = {tag: detail.curves[tag] for tag in metrics if tag in detail.curves}
-    points = {tag: list(zip(each.steps, each.values, each.times, strict=True)) for tag, each in found.items()}
-    return {"curves": points}
+    columns = {tag: (each.steps, each.values, each.times, each.means) for tag, each in found.items()}
+    return {"curves": {tag: list(zip(*each, strict=True)) for tag, each in columns.items()}}
 
 
 def _checkpoint(entry: TimelineEntry) -> dict[str, Any]:

@@ -51,7 +51,7 @@ function short(step) {
 
 // ------------------------------------------------------------------ the horizontal axis
 
-/** The axes: a word for a place, and a function of a run's curves that gives the place of a point [step, value, time]. */
+/** The axes: a word for a place, and a function of a run's curves that gives the place of a point [step, value, time, mean]. */
 const AXES = {
   step: { say: (x) => `step ${whole(x)}`, tick: short, of: () => (point) => point[0] },
   epoch: { say: (x) => `epoch ${figure(x)}`, tick: short, of: epochOf },
@@ -204,7 +204,7 @@ class Chart {
   /** The points of a run as rows of x, value, smoothed value, step. */
   rows(run) {
     const place = AXES[this.view.axis].of(run.curves), points = place ? run.curves[this.metric] ?? [] : [];
-    const smooth = smoothed(points.map((point) => point[1]), this.view.smooth);
+    const smooth = smoothed(points.map((point) => point[this.view.smooth ? 3 : 1]), this.view.smooth); // of the means
     const rows = points.map((point, index) => [place(point), point[1], smooth[index], point[0]]);
     return { run, rows: rows.filter((row) => row[RAW] !== null && row[X] !== null) };
   }
