@@ -285,3 +285,30 @@ def test_calls_of_a_script_are_one_run_which_is_paused_between_them(start: Start
     assert subprocess.run(script, cwd=project, timeout=120).returncode == 0
     assert [str(each.kind) for each in run_events.read(rundir)] == ["start", "pause", "start", "resume", "finish"]
     assert saved(rundir)[0] == 6
+
+
+OWN_FIT = """
+import os, time
+import keras
+import numpy as np
+
+def wait(epoch, logs):
+    while not os.path.exists("go"):
+        time.sleep(0.05)
+
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+x = np.zeros((4, 1), "float32")
+model.fit(x, x, verbose=0, callbacks=[keras.callbacks.LambdaCallback(on_epoch_end=wait)])
+"""
+
+
+def test_a_fit_of_keras_is_not_shown_as_a_start(start: Start, project: Path) -> None:
+    (project / "train.py").write_text(OWN_FIT)
+    rundir = project / "runs" / "train"
+    begun = start("start", "train.py", rundir=rundir)  # which waits until something trains
+    assert begun.end() == 0 and "Keras's own `fit` trains, which trainerd cannot pause or resume: pid" in begun.text
+    shown = start("status", rundir=rundir)
+    assert shown.end() == 0 and "unmanaged (pid" in shown.text
+    (project / "go").touch()
+    wait_for(lambda: "trained nothing" in begun.rundir.state.read_text(), "the end")

@@ -466,6 +466,14 @@ def test_what_is_no_step_has_its_own_deadline(phase: Phase, config: str) -> None
     assert 90 <= heard.said.count("EXTEND_TIMEOUT_USEC") <= 110
 
 
+def test_a_loop_that_is_not_seen_has_no_deadline() -> None:
+    dog, heard = watchdog(first_step_secs=500.0)
+    dog.observe(State(phase=Phase.UNMANAGED), 0.0)
+    for now in range(1, 2000):
+        dog.beat(now)
+    assert heard.said.count("WATCHDOG") >= 390
+
+
 def test_a_save_gets_time_only_while_bytes_are_written() -> None:
     written = 0
     dog, heard = watchdog(save_progress=lambda: written, save_secs=300.0)

@@ -22,7 +22,7 @@ from trainerd.daemon.tensorflow_import import beside_redirection
 from trainerd.errors import StorageError
 from trainerd.rundir import request_files
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.state import State
+from trainerd.rundir.state import UNMANAGED, Phase, State
 from trainerd.text import printable, seconds, size
 
 KEYS = "s saves · p pauses · l hides the log · m chooses metrics · "
@@ -168,7 +168,7 @@ def render(
     table.add_column(style="dim")
     table.add_column()
     of = f" of {state.end:,}" if state.end else ""
-    table.add_row(str(state.phase), f"step {state.step:,}{of}")
+    table.add_row(str(state.phase), UNMANAGED if state.phase is Phase.UNMANAGED else f"step {state.step:,}{of}")
     for name, value in state.shown_metrics().items():
         if names is None or name in names:
             bars = f"  {sparklines[name]}" if sparklines.get(name) else ""
@@ -188,4 +188,7 @@ def render(
         table.add_row("warning", Text(printable(warning), style="yellow"))
     if state.end and not state.phase.is_over:
         table.add_row("", ProgressBar(total=state.end, completed=state.step, width=60))
-    return table if state.phase.is_over else Group(table, Text(f"{keys}Ctrl-C saves and exits.", style="dim"))
+    if state.phase.is_over:
+        return table
+    ctrl_c = "Ctrl-C exits." if state.phase is Phase.UNMANAGED else f"{keys}Ctrl-C saves and exits."
+    return Group(table, Text(ctrl_c, style="dim"))

@@ -15,7 +15,7 @@ from trainerd.errors import TrainerdError, full_message
 from trainerd.loop.outcome import Outcome
 from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.state import Phase, State
+from trainerd.rundir.state import UNMANAGED, Phase, State
 from trainerd.system.exit import end
 from trainerd.system.fork import undone_in_children
 
@@ -72,8 +72,11 @@ class _Parent:
 
     def observe(self, state: State) -> None:
         """Report that training has begun."""
-        if state.phase is Phase.TRAINING:
-            self.report({"text": f"training in the background: pid {state.pid}, step {state.step}, in {state.logdir}"})
+        if state.phase.has_begun:
+            what = f"training in the background: pid {state.pid}, step {state.step}"
+            if state.phase is Phase.UNMANAGED:
+                what = f"{UNMANAGED}: pid {state.pid}"
+            self.report({"text": f"{what}, in {state.logdir}"})
 
     def report_end(self, outcome: Outcome) -> None:
         """Report how training has ended."""

@@ -20,6 +20,7 @@ from trainerd.text import figure, printable, seconds, size
 
 DAMAGED = "state.json is damaged: the next start rewrites it"
 KILLED = "killed"  # a phase that no process can write
+UNMANAGED = "Keras's own `fit` trains, which trainerd cannot pause or resume"
 _SILENT_SECS = 3600.0  # after which a process of another machine, which cannot be seen, counts as gone
 EPOCH = "epoch"  # the metric that counts the epochs that have ended
 _LONGEST_ETA_SECS = 1e11  # some thousand years
@@ -34,6 +35,7 @@ class Phase(enum.StrEnum):
     STARTING = "starting"
     RESTORING = "restoring"
     TRAINING = "training"
+    UNMANAGED = "unmanaged"  # Keras's own `fit` trains, and trainerd sees none of its steps
     SAVING = "saving"
     EVALUATING = "evaluating"
     PAUSING = "pausing"
@@ -41,6 +43,11 @@ class Phase(enum.StrEnum):
     PAUSED = "paused"
     FINISHED = "finished"
     FAILED = "failed"
+
+    @property
+    def has_begun(self) -> bool:
+        """True if something trains."""
+        return self in (Phase.TRAINING, Phase.UNMANAGED)
 
     @property
     def is_over(self) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 
 from trainerd.errors import EntryError
 from trainerd.job.user_code import is_users_file
+from trainerd.rundir.state import Phase
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,10 @@ def refused(entry: str) -> contextlib.AbstractContextManager[None]:
 
 
 def warned() -> contextlib.AbstractContextManager[None]:
-    """Have a call of `keras.Model.fit` log a warning first while the block runs, unless `Supervise` is a callback."""
+    """Have a call of `keras.Model.fit` log a warning and be shown as a phase while the block runs.
+
+    A call with `Supervise` as a callback is left alone.
+    """
 
     def change(keras: Any) -> None:
         model, said = keras.Model, set[str]()
@@ -58,10 +62,15 @@ def warned() -> contextlib.AbstractContextManager[None]:
             given = inspect.signature(own).bind(self, *arguments, **options).arguments.get("callbacks")
             supervise = getattr(sys.modules.get("trainerd.programs.keras.supervise"), "Supervise", ())
             text = _keras_own()
-            if text not in said and not any(isinstance(each, supervise) for each in _listed(given)):
+            if any(isinstance(each, supervise) for each in _listed(given)):
+                return own(self, *arguments, **options)
+            if text not in said:
                 said.add(text)
                 log.warning("%s", text, extra={"event": "keras-fit"})
-            return own(self, *arguments, **options)
+            from trainerd.run.host import hosted_phase  # it imports TensorFlow, as Keras has by now
+
+            with hosted_phase(Phase.UNMANAGED):
+                return own(self, *arguments, **options)
 
         model.fit = fit
 

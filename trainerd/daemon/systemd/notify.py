@@ -45,7 +45,7 @@ class Notifier:
     def observe(self, state: State) -> None:
         """Notify of a new state. READY comes with the first step, or with a run that was over already."""
         over_in_peace = state.phase in (Phase.PAUSED, Phase.FINISHED)
-        if not self._ready and (state.phase is Phase.TRAINING or over_in_peace):
+        if not self._ready and (state.phase.has_begun or over_in_peace):
             self._ready = True
             self.send("READY=1")
         self.send(f"STATUS={status_line(state)}")

@@ -26,6 +26,7 @@ def interval_from_environment() -> float:
 
 
 _SAVING = (Phase.SAVING, Phase.PAUSING)
+_UNSEEN = (Phase.GATHERING, Phase.UNMANAGED)  # nothing shows their progress, so they have no deadline
 _LONG = (Phase.GATHERING, Phase.STARTING, Phase.RESTORING, Phase.EVALUATING, Phase.FINISHING)
 
 
@@ -92,8 +93,9 @@ class Watchdog:
 
     def _is_alive(self, still: float) -> bool:
         """Return whether the phase has made progress within its own deadline."""
+        if self._phase in _UNSEEN:
+            return True
         deadline = {
-            Phase.GATHERING: 0.0,
             Phase.STARTING: self._config.first_step_secs,
             Phase.RESTORING: self._config.first_step_secs,
             Phase.FINISHING: self._config.first_step_secs,

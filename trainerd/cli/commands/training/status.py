@@ -19,7 +19,7 @@ from trainerd.rundir import run_events
 from trainerd.rundir.lock import find_removed, read_holder, removed
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Event
-from trainerd.rundir.state import DAMAGED, Phase, State, is_running, read_state
+from trainerd.rundir.state import DAMAGED, UNMANAGED, Phase, State, is_running, read_state
 from trainerd.system.durable_files import free_bytes, storage
 from trainerd.text import counted, figure, printable, seconds, size
 
@@ -171,7 +171,8 @@ def describe(state: State, running: bool) -> str:
     """Return the phase, and what to know of the process."""
     if running:
         where = f" on {printable(state.host)}" if state.is_elsewhere(time.time()) else ""
-        return f"{state.phase} (pid {state.pid}{where})"
+        what = f": {UNMANAGED}" if state.phase is Phase.UNMANAGED else ""
+        return f"{state.phase} (pid {state.pid}{where}){what}"
     if state.phase.is_over:
         return str(state.phase)
     saved = state.last_checkpoint
