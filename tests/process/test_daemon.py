@@ -285,7 +285,7 @@ def test_keys_save_and_pause_and_the_terminal_is_restored(project: Path, rundir:
     write_config(project, more="max_steps = 1000000000\n[checkpoint]\nsave_model_secs = 0\n")
     terminal = Terminal(project, "run")
     before = terminal.settings()
-    terminal.until(r"steps/s[\s\S]*s saves · p pauses · l hides the log · m chooses metrics")
+    terminal.until(r"steps/s[\s\S]*s saves · p pauses · l hides the log · m metrics")
     assert not terminal.settings() & (termios.ECHO | termios.ICANON) and terminal.settings() & termios.ISIG
     had = len(saved(rundir))
     terminal.type(b"s")
@@ -306,7 +306,7 @@ def test_a_second_ctrl_c_restores_the_terminal_too(project: Path, rundir: RunDir
     write_config(project, entry="jobs:slow_step", more="max_steps = 1000000000\n")
     terminal = Terminal(project, "run")
     before = terminal.settings()
-    terminal.until(r"steps/s[\s\S]*m chooses metrics")
+    terminal.until(r"steps/s[\s\S]*m metrics")
     (project / "hang").touch()
     wait_for(lambda: (project / "go.waiting").exists(), "the step to hang")
     terminal.type(b"\x03")

@@ -35,8 +35,12 @@ keep_last = 6
 metrics_secs = 0.2
 save_summaries_secs = 3
 [evaluate]
-evaluate_secs = 20
+evaluate_secs = 4
 """
+RENAME = """
+const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replaceAll(arguments[0], arguments[1]);
+"""  # of a temporary folder
 
 
 class Run:
@@ -99,7 +103,8 @@ def main() -> None:
             browser(folder, height=1000) as tab,
         ):
             tab.open(url)
-            poll(lambda: tab.run(COUNT, ".smooth") >= 2 and tab.run(POINTS) > 50, "the curves")
+            poll(lambda: tab.run(COUNT, ".smooth") >= 2 * len(runs) and tab.run(POINTS) > 50, "the curves")
+            tab.run(RENAME, name, "/home/me/runs")
             with Image.open(io.BytesIO(tab.screenshot())) as picture:
                 few = picture.convert("RGB").quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
                 few.save(PICTURE, optimize=True)

@@ -16,12 +16,13 @@ from tools.recording.terminal import Terminal
 ROOT = Path(__file__).resolve().parent.parent.parent
 CTRL_C, CTRL_L = b"\x03", b"\x0c"
 FOLDER = Path(tempfile.gettempdir(), "demo")  # its name is in what is recorded
+COLUMNS = 96  # the longest message of a start takes them
 PROMPT = r"\n\$ $"
 
 
 def run(terminal: Terminal) -> None:
     """Pause a run with Ctrl-C, and resume it."""
-    for seconds in (6.0, 4.0):
+    for seconds in (15.0, 6.0):  # the bars behind the loss need some
         terminal.type("trainerd run")
         terminal.until(r"training +step [\d,]+ of")
         terminal.watch(seconds)
@@ -54,8 +55,9 @@ def main(names: list[str]) -> None:
         scene, title, rows = RECORDINGS[name]
         FOLDER.mkdir()
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environment = {"PATH": path, "PS1": "$ ", "TERM": "xterm-256color", "LANG": "C.UTF-8", "HOME": str(FOLDER)}
-        terminal = Terminal(FOLDER, (80, rows), environment)
+        environment = {"PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(FOLDER)}
+        environment |= {"PS1": "$ ", "TERM": "xterm-256color", "LANG": "C.UTF-8"}
+        terminal = Terminal(FOLDER, (COLUMNS, rows), environment)
         try:
             scene(terminal)
         finally:
@@ -63,7 +65,7 @@ def main(names: list[str]) -> None:
             subprocess.run(["trainerd", "pause", "--wait"], cwd=FOLDER, env=environment, check=True)
             shutil.rmtree(FOLDER)
         target = ROOT / "docs" / "images" / f"{name}.svg"
-        target.write_text(picture(terminal.frames, 80, rows, title), encoding="utf-8")
+        target.write_text(picture(terminal.frames, COLUMNS, rows, title), encoding="utf-8")
         print(f"{target}: {target.stat().st_size / 1024:.0f} KiB")
 
 

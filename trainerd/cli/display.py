@@ -25,7 +25,7 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import UNMANAGED, Phase, State
 from trainerd.text import printable, seconds, size
 
-KEYS = "s saves · p pauses · l hides the log · m chooses metrics · "
+KEYS = "s saves · p pauses · l hides the log · m metrics · "  # a line of 80 columns with what follows
 _SURE_SECS = 4.0  # within which p must be pressed again
 _HIDDEN = 20  # records that are shown when the log is shown again
 _STYLE = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "bold red"}
