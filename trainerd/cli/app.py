@@ -83,5 +83,5 @@ class _Commands(click.Group):
 def cli() -> None:
     """Train a TensorFlow model for days or months, and lose nothing.
 
-    Without a trainerd.toml here, the digits job that ships is trained.
+    Without a trainerd.toml here, the digits example that comes with trainerd is trained.
     """

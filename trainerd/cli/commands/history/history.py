@@ -27,10 +27,16 @@ _WIDTH, _HEIGHT = 100, 30  # characters, where there is no terminal
     shell_complete=completion.metrics,
     default="loss",
     show_default=True,
-    help="Whose curve is drawn.",
+    help="The metric that is drawn.",
 )
-@click.option("--smooth", type=click.FloatRange(min=1), default=20.0, show_default=True, help="In points of the curve.")
-@click.option("--log", is_flag=True, help="On a logarithmic scale.")
+@click.option(
+    "--smooth",
+    type=click.FloatRange(min=1),
+    default=20.0,
+    show_default=True,
+    help="The time constant of the smoothing, in points of the curve.",
+)
+@click.option("--log", is_flag=True, help="Use a logarithmic scale.")
 @click.option("--image", type=options.GivenPath(path_type=Path, dir_okay=False), help="Write a .png or .svg.")
 @click.option("--json", "as_json", is_flag=True, help="Print the points and what happened, on one line.")
 @options.of_one_argument

@@ -37,7 +37,8 @@ class _Warnings(logging.StreamHandler[TextIO]):
 def command(run: RunOptions) -> None:
     """Validate the config, build the job, and run two steps, one save and one restore in a scratch folder.
 
-    For a KerasJob the two steps are an epoch: its end, with a validation and the callbacks, and a third step run too.
+    For a KerasJob the two steps count as an epoch. So the end of an epoch is tried too, with a validation, the
+    callbacks and a third step.
 
     The run directory is not touched.
     """

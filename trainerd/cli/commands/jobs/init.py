@@ -21,7 +21,7 @@ _EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 def command(directory: Path, keras: bool) -> None:
     """Write a commented trainerd.toml and a small job into DIR. They train as they stand.
 
-    Files that are there already are never replaced: a config is written for a job.py, or a train.py, that is there.
+    It never replaces a file. If DIR has a job.py or a train.py, the config is written for that.
     """
     starter = _EXAMPLES / ("keras_starter" if keras else "starter")
     config, job = directory / configs.NAME, directory / ("train.py" if keras else configs.JOB)

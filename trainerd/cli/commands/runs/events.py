@@ -38,11 +38,19 @@ class _Span(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
 @click.command("events")
 @options.of_one_argument
 @click.option(
-    "--kind", "kinds", type=click.Choice([*map(str, EventKind)]), multiple=True, help="Of this kind; repeatable."
+    "--kind",
+    "kinds",
+    type=click.Choice([*map(str, EventKind)]),
+    multiple=True,
+    help="Only events of this kind; repeatable.",
 )
-@click.option("--since", type=_Span(), metavar="SPAN", help="Those of the last 90s, 30m, 12h or 2d.")
+@click.option("--since", type=_Span(), metavar="SPAN", help="Only events of the last 90s, 30m, 12h or 2d.")
 @click.option(
-    "-n", "--lines", "count", type=options.Whole(min=1), help="The last so many. Default: 50; with --json all."
+    "-n",
+    "--lines",
+    "count",
+    type=options.Whole(min=1),
+    help="How many of the last events. Default: 50; with --json all.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, on one line.")
 def command(
