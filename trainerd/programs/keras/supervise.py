@@ -13,7 +13,6 @@ import tensorflow as tf
 from trainerd.checkpoints.contents.python_state import PythonValues, packed
 from trainerd.errors import DataError, UsageError
 from trainerd.loop.outcome import FIT_ENDED, Paused
-from trainerd.loop.schedule import Schedule
 from trainerd.loop.signals.open_sessions import left_by_error
 from trainerd.run.program_loop import ProgramLoop
 from trainerd.run.settings import KeepSettings
@@ -100,7 +99,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             self._global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
         values = PythonValues(self._read, self._write)
         model = CheckpointModel(tf.train.Checkpoint(model=self.model, training=values), self._global_step)
-        loop = ProgramLoop(self._stop, ended=FIT_ENDED, serves_when_idle=False)
+        loop = ProgramLoop(self._stop, metrics_secs=self._show_secs, ended=FIT_ENDED, serves_when_idle=False)
         attached = FunctionRun(self._rundir, model, KeepSettings(), loop)
         with attached.begun():
             attached.find()
@@ -113,8 +112,6 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             raise
         self._attached = attached
         attached.start_services(self._save_secs, 0)
-        if self._show_secs:
-            attached.add_service("curves", attached.write_metrics, Schedule(secs=self._show_secs))
         self._session.session_link.begin(attached.changes)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
