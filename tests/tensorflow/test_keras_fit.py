@@ -19,10 +19,12 @@ import trainerd
 from tests.cases import every
 from tests.tensorflow.graphs import saved, state
 from tests.tensorflow.models import X, Y, a_line, a_model, assert_same, shuffled, terminate
+from trainerd.config.fingerprint import PIPELINE
 from trainerd.errors import ConfigError, DataError, EntryError
 from trainerd.programs.keras import calls
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, read_state
+from trainerd.sessions.keras.call_data import CallData
 
 
 class Stops(keras.callbacks.Callback):  # type: ignore[misc]
@@ -401,8 +403,56 @@ def test_a_script_whose_calls_have_changed_is_refused(tmp_path: Path, monkeypatc
     calls.CALLS.clear()
     wider = keras.Sequential([keras.layers.Dense(3), keras.layers.Dense(1)])
     wider.compile("sgd", "mse")
-    with pytest.raises(DataError, match="does not fit call 1 of fit, whose model has other weights"):
+    with pytest.raises(
+        DataError, match=r"call 1 .* a model with other weights: model.weights: 2 with 40 .* → 4 with 19"
+    ):
         trainerd.keras.fit(wider, X, Y, verbose=0, logdir=tmp_path)
+
+
+def fits(folder: Path, *given: Any, batch_size: int = 20) -> list[int]:
+    """A script that calls `fit` with a number of examples, or with a dataset. The epochs of each call."""
+    calls.CALLS.clear()  # as in a new process
+    model, found = a_line(), list[int]()
+    for data in given:
+        x, y = (X[:data], Y[:data]) if isinstance(data, int) else (data, None)
+        settings = {"checkpoint": {"keep_last": 1}}
+        options: dict[str, Any] = {"batch_size": batch_size, "verbose": 0, "logdir": folder, "settings": settings}
+        found.append(len(trainerd.keras.fit(model, x, y, **options).epoch))
+    return found
+
+
+def test_a_complete_call_with_other_data_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(sys, "ps1")
+    fits(tmp_path, 60, 40, shuffled(), 20)
+    assert fits(tmp_path, 60, 40, shuffled(), 20) == [1, 1, 1, 1]
+    with pytest.raises(
+        DataError, match=r"call 1 of fit in this run is complete, .* other data: input.examples: 60 → 50"
+    ):
+        fits(tmp_path, 50)
+    with pytest.raises(DataError, match=r"call 2 .*input.pipeline: arrays\(batch_size=20, .* → TensorSlice"):
+        fits(tmp_path, 60, shuffled())
+    with pytest.raises(DataError, match=r"call 3 .*float32\[None, 4\], .* → float32\[10, 4\]") as error:
+        fits(tmp_path, 60, 40, tf.data.Dataset.from_tensor_slices((X, Y)).batch(10, drop_remainder=True))
+    accept = RunDirectory(tmp_path).accept_changes
+    assert f"`touch {accept}` before the start" in str(error.value)
+    accept.touch()
+    assert fits(tmp_path, 50, 30, 20, 20) == [1, 1, 1, 1] and not accept.exists(), "it holds for one start"
+    assert saved(tmp_path)[0] == (12, "finish"), "nothing was trained again"
+
+
+def test_data_may_differ_in_size_after_a_call_whose_checkpoint_was_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(sys, "ps1")
+    fits(tmp_path, 60, 50, 40, 30, 20)
+    assert fits(tmp_path, 60, 20, 30, 40, 20) == [1] * 5, "other weights may make other data"
+    with pytest.raises(DataError, match=r"call 1 .* 60 → 50"):
+        fits(tmp_path, 50)
+    model = a_line()
+    data = CallData(RunDirectory(tmp_path), {PIPELINE: "arrays(batch_size=10)"}, is_loose=True)
+    data.require_same(0, {"epoch": [0]}, model)  # of an older version
+    with pytest.raises(DataError, match=r"call 1 of fit in this run \(name='warm'\) .*batch_size=20\) → .*=10"):
+        data.require_same(0, {"name": "warm", "data": {PIPELINE: "arrays(batch_size=20)"}}, model)
 
 
 def test_a_call_is_known_by_its_name_wherever_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,7 +468,7 @@ def test_a_call_is_known_by_its_name_wherever_it_stands(tmp_path: Path, monkeypa
     fit("first", "second")
     assert fit("second", "third") == [1, 1] and saved(tmp_path)[0][0] == 6, "a call that is complete may be left out"
     assert fit("first", "second", "third", epochs=2) == [1, 1, 2], "only the newest one trains on"
-    with pytest.raises(DataError, match="call 1 of fit in this run has name='first', and now name=None"):
+    with pytest.raises(DataError, match=r"call 1 of fit in this run has name='first', and now name=None"):
         fit(None)
     with pytest.raises(DataError, match="call 2 of fit in this run has name='second', and now name='other'"):
         fit("first", "other")

@@ -22,8 +22,9 @@ EPOCHS = "job.epochs"  # of a KerasJob that ends with them
 CALL = "job.call"  # the number of the call of `fit` that trained it, from 0; the first one if it is missing
 _SOURCES = (SOURCE, SOFTWARE)  # the same ones build the same graph
 _OPTIMIZER = "job.optimizer."  # and where it stands
-_PIPELINE = "input.pipeline"
-_POSITION = ("input.element_spec", _PIPELINE)
+ELEMENTS = "input.element_spec"
+PIPELINE = "input.pipeline"
+_POSITION = (ELEMENTS, PIPELINE)
 _CONTENT = "input.content"
 
 WORKERS = "cluster.workers"  # how many workers trained it; one if it is missing
@@ -33,7 +34,7 @@ SHARED, OWN = "one for all", "one for each worker"
 FORMAT = "input.format"  # of what follows; a manifest without it is of the first
 FIRST_FORMAT = "1"
 UNREAD = "?"  # in place of what this TensorFlow does not expose of a dataset
-_OF_FORMAT = (_PIPELINE, _CONTENT, "input.seeds", "input.sources")
+_OF_FORMAT = (PIPELINE, _CONTENT, "input.seeds", "input.sources")
 _STAGE = re.compile(r"(?P<name>[\w?]+)(?:\((?P<settings>[^()]*)\))?")
 
 
@@ -103,7 +104,7 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[Finge
     names = sorted(before.keys() | now.keys())
     changed = [FingerprintDifference(n, before.get(n), now.get(n)) for n in names if before.get(n) != now.get(n)]
     if before.get(WORKERS) != now.get(WORKERS):  # each has another part of a batch, of one position
-        changed = [each for each in changed if each.name not in ("input.element_spec", _GRAPH)]
+        changed = [each for each in changed if each.name not in (ELEMENTS, _GRAPH)]
     is_readable = before.get(FORMAT, FIRST_FORMAT) == now.get(FORMAT, FIRST_FORMAT)
     return [each for each in changed if each.name != FORMAT and not _is_unread(each, is_readable=is_readable)]
 
@@ -114,7 +115,7 @@ def _is_unread(change: FingerprintDifference, *, is_readable: bool) -> bool:
         return False
     if not is_readable:
         return True
-    if change.name == _PIPELINE:
+    if change.name == PIPELINE:
         return _are_alike(change.before, change.now)
     return UNREAD in change.before + change.now
 

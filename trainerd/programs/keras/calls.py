@@ -13,7 +13,9 @@ import keras
 from trainerd.checkpoints.contents.kept import restore_kept
 from trainerd.checkpoints.manifest import sound
 from trainerd.errors import DataError, EntryError
+from trainerd.rundir import request_files
 from trainerd.rundir.paths import RunDirectory
+from trainerd.sessions.keras.call_data import CallData
 from trainerd.sessions.keras.job_session import read_weights
 from trainerd.sessions.keras.progress import CallHistory, names_in, number_of
 from trainerd.system.process_wide import process_wide
@@ -30,6 +32,9 @@ class Calls:
       histories: the results of all calls that the run has completed before its newest one.
       models: the models that have been trained, in the order of their first calls. A checkpoint has all of them.
       names: the names of the calls that have ended.
+      accepts_changes: whether this start may pass over calls that have other data now.
+      is_loose: whether code between the calls may see other weights than when it ran first: the checkpoint of a call
+        that was passed over was deleted.
     """
 
     rundir: RunDirectory
@@ -38,26 +43,29 @@ class Calls:
     histories: list[CallHistory] = field(default_factory=list)
     models: list[Any] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+    accepts_changes: bool = False
+    is_loose: bool = False
     _is_open: bool = False  # whether a call has begun and has not ended
 
-    def begin(self, model: Any, name: str | None, params: Mapping[str, Any]) -> keras.callbacks.History | None:
+    def begin(
+        self, model: Any, name: str | None, params: Mapping[str, Any], data: CallData
+    ) -> keras.callbacks.History | None:
         """Begin a call. Returns its History if an earlier process has completed it, and the model has its weights.
 
-        After a call that was interrupted, the same call is expected. At a prompt, or after an interruption, another
-        model is the first one again: a cell of a notebook is run again.
+        After a call that was interrupted, the same call is expected.
 
         Args:
           model: the model.
           name: the name of the call; None for none.
           params: the arguments of `fit` that a History has.
+          data: the data of the call.
 
         Raises:
           EntryError: an earlier call of this process has this name.
-          DataError: an earlier process trained another model in this call, or gave the call another name.
+          DataError: an earlier process trained another model in this call, or with other data, or gave the call
+            another name.
         """
-        is_new = not any(each is model for each in self.models)
-        if is_new and self.models and (self._is_open or hasattr(sys, "ps1")):
-            self.count, self.step, self.histories, self.models, self.names = 0, None, [], [], []
+        is_new = not self._knows(model)
         if name in self.names:
             raise EntryError(f"fit: an earlier call has name={name!r}. Give each call of a run a name of its own.")
         self._is_open = True
@@ -73,7 +81,20 @@ class Calls:
                 f"call {self.count + 1} of fit in this run trained model {before + 1} of the script, and now it trains "
                 f"model {now + 1}. Put the calls back into their order, or use another `logdir`."
             )
-        return None if is_new else self.end(model, name, params, self.count, self.histories, self.step)
+        if is_new:
+            return None
+        data.require_same(self.count, self.histories[self.count], model)
+        return self.end(model, name, params, self.count, self.histories, self.step)
+
+    def begins_again(self, model: Any) -> bool:
+        """Return whether a call with this model is the first one again.
+
+        It is at a prompt, or after an interruption, if no call had this model: a cell of a notebook is run again.
+        """
+        return bool(self.models) and not self._knows(model) and (self._is_open or hasattr(sys, "ps1"))
+
+    def _knows(self, model: Any) -> bool:
+        return any(each is model for each in self.models)
 
     def end(
         self,
@@ -110,6 +131,8 @@ class Calls:
         if step is not None and sound(self.rundir.manifest(step)) is not None:
             read_weights(self.rundir.prefix(step), model, self._number_of(model), number)
             restore_kept(self.rundir.prefix(step))
+        else:
+            self.is_loose = True
 
     def _number_of(self, model: Any) -> int:
         return next(number for number, each in enumerate(self.models) if each is model)
@@ -118,9 +141,14 @@ class Calls:
 CALLS = process_wide("calls of fit", dict[Path, Calls]())
 
 
-def calls_in(rundir: Path) -> Calls:
-    """Return the calls of this process in a run directory. They restart if it holds no checkpoint."""
+def calls_in(rundir: Path, model: Any) -> Calls:
+    """Return the calls of this process in a run directory, for a call with this model.
+
+    They restart if it holds no checkpoint, or if the model begins them again.
+    """
     place = RunDirectory(rundir)
-    if not place.steps():
-        CALLS.pop(rundir, None)
-    return CALLS.setdefault(rundir, Calls(place))
+    calls = CALLS.get(rundir)
+    if calls is None or not place.steps() or calls.begins_again(model):
+        calls = CALLS[rundir] = Calls(place)
+    calls.accepts_changes = calls.accepts_changes or request_files.is_asked(place.accept_changes)
+    return calls

@@ -17,10 +17,12 @@ from trainerd.programs.keras.arguments import as_job
 from trainerd.programs.keras.calls import Calls, calls_in
 from trainerd.programs.keras.script_host import host_of_call
 from trainerd.run.here import train_here
-from trainerd.run.host import is_hosted, rundir_for
+from trainerd.run.host import host_of, is_hosted, rundir_for
+from trainerd.rundir import request_files
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase
 from trainerd.sessions.keras.bar import Bar
+from trainerd.sessions.keras.call_data import CallData, describe_data
 from trainerd.sessions.keras.job_session import KerasJobSession
 from trainerd.system.absolute import absolute
 
@@ -112,20 +114,29 @@ def fit(
         validation_freq=validation_freq,
     )
     rundir = rundir_for(absolute(Path(logdir)))
-    calls = calls_in(rundir)
-    params = {"verbose": verbose, "epochs": epochs, "steps": steps_per_epoch}
-    if (done := calls.begin(model, name, params)) is not None:
-        return done
+    calls = calls_in(rundir, model)
     config = parse.parse({**(settings or {}), "logdir": str(rundir), "entry": "fit:fit"})
-    config = replace(config, entry=this_program(), input_position=config.input_position if is_exact else "restart")
+    config = replace(config, entry=this_program(), accept_changes=calls.accepts_changes)
+    counts = host_of(calls.rundir, config.entry).effective_config(config, on_schedule=True)
+    data = CallData(
+        calls.rundir,
+        describe_data(job) if is_exact else {},
+        is_compared=counts.input_position == "exact" and not counts.accept_changes,
+        is_loose=calls.is_loose,
+    )
+    params = {"verbose": verbose, "epochs": epochs, "steps": steps_per_epoch}
+    if (done := calls.begin(model, name, params, data)) is not None:
+        return done
+    if not is_exact:
+        config = replace(config, input_position="restart")
     if verbose == "auto":
         verbose = 0 if is_hosted() else 1  # the daemon shows the run itself
-    session = _train(job, config, Bar(int(verbose)) if verbose else None, calls, name, is_exact=is_exact)
+    session = _train(job, config, Bar(int(verbose)) if verbose else None, calls, name, data, is_exact=is_exact)
     return calls.end(model, name, params, session.call, session.histories, session.step)
 
 
 def _train(
-    job: KerasJob, config: Config, bar: Bar | None, calls: Calls, name: str | None, *, is_exact: bool
+    job: KerasJob, config: Config, bar: Bar | None, calls: Calls, name: str | None, data: CallData, *, is_exact: bool
 ) -> KerasJobSession:
     """Train the job in its run directory. Returns its session.
 
@@ -135,6 +146,7 @@ def _train(
       bar: shows the epochs; None for nothing.
       calls: the calls before this one.
       name: the name of this call; None for none.
+      data: the data of this call.
       is_exact: whether the position of the data can be saved.
 
     Raises:
@@ -143,12 +155,15 @@ def _train(
     made: list[KerasJobSession] = []
 
     def make(config: Config, **options: Any) -> KerasJobSession:
+        if config.accept_changes:  # it is read, and holds for this start
+            request_files.consume(calls.rundir.accept_changes)
         session = KerasJobSession(
             job,
             bar=bar,
             models=calls.models,
             call=calls.count,
             name=name,
+            data=data,
             follows=calls.step,
             max_steps=config.max_steps,
             exact_input=is_exact and config.input_position == "exact",

@@ -13,7 +13,7 @@ import xxhash
 
 from trainerd.checkpoints.contents.graph_digest import add_array
 from trainerd.checkpoints.contents.op_kinds import kinds_of
-from trainerd.config.fingerprint import FIRST_FORMAT, FORMAT, UNREAD
+from trainerd.config.fingerprint import ELEMENTS, FIRST_FORMAT, FORMAT, PIPELINE, UNREAD
 
 SAID = "_trainerd_says"  # the attribute of a dataset that says itself what it is made of
 
@@ -52,14 +52,20 @@ def describe(dataset: tf.data.Dataset) -> str:
 
 def fingerprint(datasets: Sequence[tf.data.Dataset]) -> dict[str, str]:
     """Return the fingerprint of the inputs of a run, for a manifest: their elements, stages and sizes."""
-    return {
-        FORMAT: FIRST_FORMAT,
-        "input.element_spec": "; ".join(describe_elements(each.element_spec) for each in datasets),
-        "input.pipeline": "; ".join(map(describe, datasets)),
-        "input.cardinality": "; ".join(str(int(each.cardinality())) for each in datasets),
+    return outline(datasets) | {
         "input.content": "; ".join(map(_content, datasets)),
         "input.seeds": "; ".join(map(_seeds, datasets)),
         "input.sources": "; ".join(", ".join(map(str, _source_sizes(each))) or UNREAD for each in datasets),
+    }
+
+
+def outline(datasets: Sequence[tf.data.Dataset]) -> dict[str, str]:
+    """Return the part of the fingerprint for which no data is read: elements, stages and the number of elements."""
+    return {
+        FORMAT: FIRST_FORMAT,
+        ELEMENTS: "; ".join(describe_elements(each.element_spec) for each in datasets),
+        PIPELINE: "; ".join(map(describe, datasets)),
+        "input.cardinality": "; ".join(str(int(each.cardinality())) for each in datasets),
     }
 
 

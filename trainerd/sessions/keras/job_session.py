@@ -31,6 +31,7 @@ from trainerd.rundir.state import EPOCH
 from trainerd.sessions.input.iterators import begin_again
 from trainerd.sessions.input.validation_data import ValidationData
 from trainerd.sessions.keras.bar import Bar
+from trainerd.sessions.keras.call_data import CallData
 from trainerd.sessions.keras.callbacks import Callbacks, as_numbers, raised_in, without_files
 from trainerd.sessions.keras.job_checks import checked, data_of, epochs_of, validation_inputs
 from trainerd.sessions.keras.progress import CallHistory, Progress, history_of, names_in, number_of, saveable
@@ -61,6 +62,7 @@ class KerasJobSession(FunctionSession):
         Default: that of the job alone.
       call: the number of calls of `fit` that this program has made in the same run before this one.
       name: the name of this call, by which it is found among those of the run; None: by its place.
+      data: the data of this call, which is compared if the run has completed the call before; None for no comparison.
       follows: the step at which the last of them has ended; None for the first call.
       trial_steps: to try the job: each epoch ends after so many steps, with a validation. None: as the job says.
       timer: seconds on a clock that is never set.
@@ -81,6 +83,7 @@ class KerasJobSession(FunctionSession):
         models: Sequence[Any] = (),
         call: int = 0,
         name: str | None = None,
+        data: CallData | None = None,
         follows: int | None = None,
         trial_steps: int | None = None,
         timer: Callable[[], float] = time.monotonic,
@@ -112,6 +115,8 @@ class KerasJobSession(FunctionSession):
         self._names = set[str]()  # what the step gives
         super().__init__(wrap(Job(self._step_of(job.model), dataset=self._data, state=state)), **options)
         read = validation_inputs(job.validation_data)
+        self._call_data = data
+        self._progress.data = {} if data is None else data.of(job.model)  # which is built now
         self._validation = ValidationData(read, self._data, refuse=bool(options.get("repeats")))
         self._trains: Any = trained_variables(job.model)  # by the step; None once that has been compared
 
@@ -210,7 +215,7 @@ class KerasJobSession(FunctionSession):
         is completed: the program has been started again.
 
         Raises:
-          DataError: a call between the two is missing, or this one trains already.
+          DataError: a call between the two is missing, or this one trains already; or it is completed, with other data.
         """
         step, histories = int(tf.train.load_variable(str(prefix), _STEP)), saved.histories
         is_next = saved.call == self.call - 1 and self._follows in (None, step)
@@ -221,16 +226,18 @@ class KerasJobSession(FunctionSession):
                 "are complete."
             )
         if saved.call < self.call:
-            ended = {"model": saved.model, "name": saved.name, "step": step}
+            ended = {"model": saved.model, "name": saved.name, "step": step, "data": saved.data}
             histories = [*histories, history_of(stored(prefix, _STATE)["callbacks"]) | ended]
         else:
             self._is_done_before = True
+            if self._call_data is not None:
+                self._call_data.require_same(self.call, histories[self.call], self._model)
             self._read_weights(prefix)
             restore_kept(prefix)
         self.begin_at(step)
         progress = Progress(epoch=self._keras.initial_epoch, input_began=step, call_began=step, histories=histories)
         now = self._progress
-        self._take(dataclasses.replace(progress, call=now.call, name=now.name, model=now.model))
+        self._take(dataclasses.replace(progress, call=now.call, name=now.name, model=now.model, data=now.data))
 
     def _read_weights(self, prefix: Path) -> None:
         """Give the model its newest weights: code between two complete calls may use them."""
@@ -528,7 +535,7 @@ class KerasJobSession(FunctionSession):
     def _write_progress(self, values: Any) -> None:
         if self._is_done_before:  # they are of another call
             return
-        self._take(Progress(**values["progress"]))
+        self._take(dataclasses.replace(Progress(**values["progress"]), data=self._progress.data))
         self._callbacks.remember(values["callbacks"])
         self._remembered = None
         if self._progress.stopped and packed(self._progress.settings) != packed(self._callbacks.settings):

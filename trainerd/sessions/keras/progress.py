@@ -12,7 +12,8 @@ from trainerd.checkpoints.contents.python_state import is_plain
 from trainerd.errors import DataError
 
 # A call of `fit` that is complete: "epoch" and "history", as the attributes of Keras's History; "model", its number;
-# "name", None for none; and "step", the global step at which it ended. Older checkpoints lack the last two.
+# "name", None for none; "step", the global step at which it ended; and "data", as in Progress. Older checkpoints lack
+# the last three.
 CallHistory = dict[str, Any]
 
 
@@ -37,6 +38,7 @@ class Progress:
       name: the name that the program gives it; None for none.
       call_began: the global step at which that call began.
       model: the number of the model that it trains, in the order of their first calls, from 0.
+      data: describes what the call trains, and with what; see `CallData`. Empty if it is not compared.
       histories: what `fit` returned in each call before: the epochs, and the values of each metric.
     """
 
@@ -56,6 +58,7 @@ class Progress:
     name: str | None = None
     call_began: int = 0
     model: int = 0
+    data: dict[str, str] = field(default_factory=dict)
     histories: list[CallHistory] = field(default_factory=list)
 
 
