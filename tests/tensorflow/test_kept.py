@@ -116,6 +116,32 @@ def test_an_object_that_becomes_what_cannot_be_saved_fails_the_save() -> None:
         kept_state(4)
 
 
+@pytest.mark.parametrize("place", ["epoch begin", "epoch end", "train end"])
+def test_what_callbacks_did_to_kept_objects_between_two_steps_is_undone_where_one_fails(
+    tmp_path: Path, place: str
+) -> None:
+    played = trainerd.keep("played", {"rows": [np.zeros(2)]})
+    numbers, own = trainerd.keep("numbers", np.random.default_rng(3)), trainerd.keep("own", Counter())
+
+    def play(where: str) -> None:
+        played["rows"][0][:] += 1
+        played["rows"].append(numbers.random(2))
+        own.count += 1
+        if where == place:
+            raise ValueError("no game")
+
+    plays = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: play("epoch begin"),
+        on_epoch_end=lambda epoch, logs: play("epoch end"),
+        on_train_end=lambda logs: play("train end"),
+    )
+    model, expected = a_line(), ["epoch begin", "epoch end", "train end"].index(place)
+    with pytest.raises(JobError, match=f"on_{place.replace(' ', '_')} of the callback"):
+        trainerd.keras.fit(model, X, Y, verbose=0, callbacks=[plays], logdir=tmp_path)
+    assert (own.count, len(played["rows"]), played["rows"][0][0]) == (expected, 1 + expected, expected)
+    assert numbers.random() == np.random.default_rng(3).random(2 * expected + 1)[-1]
+
+
 COUNT = {"batches": 0}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
 import logging
 from collections import deque
@@ -92,20 +94,47 @@ def kept_state(step: int) -> dict[str, bytes | NDArray[Any]]:
     """
     found: dict[str, bytes | NDArray[Any]] = {}
     for name, thing in KEPT.objects.items():
-
-        def failed(error: BaseException, name: str = name) -> JobError:
-            return JobError(
-                f"trainerd.keep: {name!r} could not be saved after step {step}",
-                step=step,
-                sound=False,
-                details=job_traceback(error),
-            )
-
         arrays = _Arrays()
-        with user_code(failed):
+        with _copied(name, step):
             found[f"{_KEPT}{name}/{_VALUES}"] = packed(_state_of(thing), arrays.put)
             found |= {f"{_KEPT}{name}/{form}": np.stack(alike) for form, alike in arrays.alike.items()}
     return found
+
+
+def _copied(name: str, step: int) -> contextlib.AbstractContextManager[None]:
+    """Report an object whose state cannot be copied in the block.
+
+    Raises:
+      JobError: it cannot.
+    """
+
+    def failed(error: BaseException) -> JobError:
+        message = f"trainerd.keep: {name!r} could not be saved after step {step}"
+        return JobError(message, step=step, sound=False, details=job_traceback(error))
+
+    return user_code(failed)
+
+
+class KeptValues:
+    """A copy of the state of all kept objects, in memory.
+
+    Args:
+      step: the global step, for an error.
+
+    Raises:
+      JobError: the state of an object cannot be copied.
+    """
+
+    def __init__(self, step: int) -> None:
+        self._values: dict[str, Any] = {}
+        for name, thing in KEPT.objects.items():
+            with _copied(name, step):
+                self._values[name] = copy.deepcopy(_state_of(thing))
+
+    def put_back(self) -> None:
+        """Give the objects this state again, once."""
+        for name, values in self._values.items():
+            _restore(name, values)
 
 
 def is_kept(key: str) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainerd import text
-from trainerd.checkpoints.contents.kept import restore_kept
+from trainerd.checkpoints.contents.kept import KeptValues, restore_kept
 from trainerd.checkpoints.contents.keras_variables import VALUE, hidden_variables
 from trainerd.checkpoints.contents.object_graph import own_objects, variables_among, weights_alone
 from trainerd.checkpoints.contents.python_state import PythonValues, packed, stored
@@ -362,10 +362,12 @@ class KerasJobSession(FunctionSession):
             yield
             return
         before, self._before = Values(self._variables), self._memory()
+        kept = KeptValues(self.step)
         try:
             yield
         except JobError:
             before.put_back()
+            kept.put_back()
             raise
         self._before = None
 
