@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import re
 import shutil
 import sys
@@ -343,6 +344,27 @@ def test_another_model_after_a_pause_is_the_first_again(tmp_path: Path) -> None:
     assert_same(by_keras()[0], found)
     stages(tmp_path)  # as a cell that is run once more: nothing is left to train
     assert saved(tmp_path)[0] == (20, "finish")
+
+
+def test_a_cell_that_is_run_again_builds_the_same(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Keras counts its layers on, and the first of a kind has no number."""
+
+    def cell(epochs: int) -> None:
+        layers = keras.layers
+        both = [layers.Bidirectional(layers.SimpleRNN(2, return_sequences=True)) for _ in range(2)]
+        model = keras.Sequential([keras.Input((2, 2)), *both, layers.Flatten(), layers.Dense(2), layers.Dense(1)])
+        model.compile("sgd", "mse")
+        trainerd.keras.fit(model, X.reshape(-1, 2, 2), Y, epochs=epochs, verbose=0, logdir=tmp_path)
+
+    keras.utils.clear_session()
+    cell(1)
+    with caplog.at_level(logging.INFO, "trainerd"):
+        cell(2)
+        keras.utils.clear_session()
+        keras.layers.SimpleRNN(2), keras.layers.Dense(2)  # the numbers begin with another one than at first
+        cell(3)
+    changed = [each.getMessage() for each in caplog.records if getattr(each, "event", "") == "changed"]
+    assert changed == ["changed since step 2: job.epochs: 1 → 2", "changed since step 4: job.epochs: 2 → 3"]
 
 
 def rivals(folder: Path | None, *stops: Any) -> tuple[list[keras.Model], list[Any], list[float]]:

@@ -157,6 +157,8 @@ def test_accepting_is_of_one_start_and_not_of_the_file() -> None:
         ({"job.graph": "1"}, False),
         ({"job.graph": "2", "job.source": "job.py 2"}, False),
         ({"job.graph": "2", "software.tensorflow": "3"}, False),
+        ({"job.graph": "2", "job.source.program": "train.py 1"}, False),
+        ({"job.graph": "2", "job.source": ""}, False),
     ],
 )
 def test_a_job_that_builds_something_else_from_the_same_source_is_reported(
@@ -166,6 +168,17 @@ def test_a_job_that_builds_something_else_from_the_same_source_is_reported(
     run(rundir, before, 10).train()
     run(rundir, before | now, 20).train()
     assert ("the order of a set" in caplog.text) == is_told
+
+
+def test_a_job_of_an_unknown_source_is_not_reported_to_have_the_same(
+    rundir: RunDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(rundir, {"job.graph": "1", "job.source": ""}, 10).train()
+    run(rundir, {"job.graph": "2", "job.source": ""}, 20).train()
+    assert "what the job builds" not in caplog.text
+    run(rundir, {"job.graph": "2", "job.source": "", "job.source.program": "train.py 1"}, 30).train()
+    run(rundir, {"job.graph": "3", "job.source": "", "job.source.program": "train.py 1"}, 40).train()
+    assert "what the job builds" in caplog.text
 
 
 def test_a_checkpoint_of_an_earlier_version_says_nothing_of_what_was_built(

@@ -18,6 +18,7 @@ STATE = "job.state"
 _GRAPH = "job.graph"
 SOFTWARE = "software."  # and the name of a package
 SOURCE = "job.source"  # see `trainerd.job.source`
+PROGRAM_SOURCE = "job.source.program"  # of a program that calls `fit`; missing at a prompt and in a notebook
 EPOCHS = "job.epochs"  # of a KerasJob that ends with them
 CALL = "job.call"  # the number of the call of `fit` that trained it, from 0; the first one if it is missing
 _SOURCES = (SOURCE, SOFTWARE)  # the same ones build the same graph
@@ -81,10 +82,11 @@ def call_of(fingerprint: Mapping[str, str]) -> int:
     return int(number) if number.isdecimal() else 0
 
 
-def builds_otherwise(changes: Sequence[FingerprintDifference]) -> bool:
-    """Return whether the job builds something else, although its source is the same."""
+def builds_otherwise(changes: Sequence[FingerprintDifference], now: Mapping[str, str]) -> bool:
+    """Return whether the job builds something else, although its source is known to be the same."""
     built = [each for each in changes if each.name == _GRAPH and each.before is not None and each.now is not None]
-    return bool(built) and not any(each.name.startswith(_SOURCES) for each in changes)
+    is_known = bool(now.get(SOURCE) or now.get(PROGRAM_SOURCE))
+    return bool(built) and is_known and not any(each.name.startswith(_SOURCES) for each in changes)
 
 
 def of_config(config: Config) -> Fingerprint:

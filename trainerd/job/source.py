@@ -25,6 +25,12 @@ def source_of(entry: str, folder: Path) -> str:
     return "; ".join(_described(file, folder) for file in [own, *sorted(others - {own})])
 
 
+def source_of_program() -> str:
+    """Return the files of the program that this process runs; see `source_of`. Empty at a prompt and in a notebook."""
+    own = _file_of(sys.modules.get("__main__"))
+    return source_of("__main__", own.parent) if own is not None else ""
+
+
 def is_unchanged(source: str, folder: Path) -> bool:
     """Return whether the files that `source_of` gave are all in the folder, and are what they were."""
     files = [each.rpartition(" ") for each in source.split("; ")]

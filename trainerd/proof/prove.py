@@ -209,7 +209,7 @@ class Proof:
             difference,
             self._done[0].step,
             self._difference("whole", "again"),
-            builds_otherwise(differences(whole, broken)),
+            builds_otherwise(differences(whole, broken), broken),
             whole.get("input.pipeline", ""),
             self._warnings,
         )

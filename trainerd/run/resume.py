@@ -63,7 +63,7 @@ def find(
     elif found.fingerprint and fingerprint.are_of_one_call(found.fingerprint, now):  # a program's own has none
         _require_same_workers(found, now)
         changes = fingerprint.differences(found.fingerprint, now)
-        _log_changes(found.step, changes, exact=exact, is_first=fingerprint.CALL not in now)
+        _log_changes(found.step, changes, now, exact=exact)
         if not accept_changes and not any(change.is_of_state for change in changes):
             _refuse_other_optimizer(found.step, changes, rundir, is_program=is_program)
             if exact:
@@ -114,20 +114,21 @@ def _require_same_workers(found: Manifest, now: Fingerprint) -> None:
         )
 
 
-def _log_changes(step: int, changes: list[FingerprintDifference], *, exact: bool, is_first: bool) -> None:
+def _log_changes(step: int, changes: list[FingerprintDifference], now: Fingerprint, *, exact: bool) -> None:
     """Log what has changed since a checkpoint was saved.
 
     Args:
       step: of the checkpoint.
       changes: what has changed.
+      now: the fingerprint of the run as it is started now.
       exact: whether the position of the input is restored.
-      is_first: whether it is of the first call of `fit`. What a later one builds depends on the calls before it.
     """
     for change in changes:
         log.info("changed since step %d: %s", step, change, extra={"event": "changed"})
     if any(change.is_of_state for change in changes):
         return  # restoring says so, which is the greater news
-    if is_first and fingerprint.builds_otherwise(changes):
+    is_first_call = fingerprint.CALL not in now  # what a later one builds depends on the calls before it
+    if is_first_call and fingerprint.builds_otherwise(changes, now):
         log.warning(_BUILT_OTHERWISE, step, extra={"event": "changed"})
     if exact and any(change.moves_order for change in changes):
         log.warning(_OTHER_DATA, step, extra={"event": "changed"})

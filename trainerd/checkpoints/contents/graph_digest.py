@@ -16,7 +16,8 @@ import xxhash
 from numpy.typing import NDArray
 
 LOOKED_AT = 100_000  # numbers, or texts, of a tensor's beginning and of its end
-_NUMBER = re.compile(r"\d+")  # in a name: TensorFlow counts what it makes
+# In a name: TensorFlow counts what it makes, and Keras its layers. The first "dense" of a process has no number.
+_NUMBER = re.compile(r"_?\d+")
 _SHAPED = ("dtype", "T", "shape", "_output_shapes")
 
 
@@ -53,8 +54,12 @@ def add_array(digest: Any, values: NDArray[Any]) -> None:
 
 
 def _in_order(name: str) -> list[Any]:
-    """Return a name as a sort key, with its numbers as numbers: TensorFlow's count may be at 999 or at 1000."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+    """Return a name as a sort key: without its numbers, and then these, the last one first.
+
+    TensorFlow's count is at the end, and may be at 999 or at 1000. It counts functions in the order in which they
+    are made: those of the layers "dense" and "dense_1" may be those of "dense_1" and "dense_2" later.
+    """
+    return [_NUMBER.sub("", name), *map(int, reversed(re.findall(r"\d+", name)))]
 
 
 def _add_node(digest: Any, node: Any) -> None:

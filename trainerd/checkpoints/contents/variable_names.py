@@ -65,9 +65,12 @@ def names_of(checkpoint: tf.train.Checkpoint, hidden: Mapping[str, Any], parts: 
 
 
 def _is_numbered(layer: Any) -> bool:
-    """Return whether Keras made the name of a layer, from its class and a count."""
+    """Return whether Keras made the name of a layer, from its class and a count.
+
+    A Bidirectional puts a word before the names of its two layers.
+    """
     kind = _WORD.sub("_", type(layer).__name__).lower()
-    return re.fullmatch(rf"{re.escape(kind)}(_\d+)?", layer.name) is not None
+    return re.fullmatch(rf"((for|back)ward_)?{re.escape(kind)}(_\d+)?", layer.name) is not None
 
 
 def _flat(variable: Any) -> str:

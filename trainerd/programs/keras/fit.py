@@ -12,6 +12,7 @@ from trainerd.config import parse
 from trainerd.config.schema import Config
 from trainerd.history.run_job import this_program
 from trainerd.job.definition import KerasJob
+from trainerd.job.source import source_of_program
 from trainerd.loop.outcome import Paused
 from trainerd.programs.keras.arguments import as_job
 from trainerd.programs.keras.calls import Calls, calls_in
@@ -164,6 +165,7 @@ def _train(
             call=calls.count,
             name=name,
             data=data,
+            program=source_of_program(),
             follows=calls.step,
             max_steps=config.max_steps,
             exact_input=is_exact and config.input_position == "exact",

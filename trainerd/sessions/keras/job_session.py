@@ -22,7 +22,7 @@ from trainerd.checkpoints.contents.keras_variables import VALUE, hidden_variable
 from trainerd.checkpoints.contents.object_graph import own_objects, variables_among, weights_alone
 from trainerd.checkpoints.contents.python_state import PythonValues, packed, stored
 from trainerd.checkpoints.contents.tensor_values import Values
-from trainerd.config.fingerprint import CALL, EPOCHS
+from trainerd.config.fingerprint import CALL, EPOCHS, PROGRAM_SOURCE
 from trainerd.errors import DataError, JobError
 from trainerd.job.definition import Job, KerasJob
 from trainerd.job.user_code import called_at_boundary
@@ -63,6 +63,7 @@ class KerasJobSession(FunctionSession):
       call: the number of calls of `fit` that this program has made in the same run before this one.
       name: the name of this call, by which it is found among those of the run; None: by its place.
       data: the data of this call, which is compared if the run has completed the call before; None for no comparison.
+      program: the source of the program that calls `fit`; empty if it is unknown.
       follows: the step at which the last of them has ended; None for the first call.
       trial_steps: to try the job: each epoch ends after so many steps, with a validation. None: as the job says.
       timer: seconds on a clock that is never set.
@@ -84,6 +85,7 @@ class KerasJobSession(FunctionSession):
         call: int = 0,
         name: str | None = None,
         data: CallData | None = None,
+        program: str = "",
         follows: int | None = None,
         trial_steps: int | None = None,
         timer: Callable[[], float] = time.monotonic,
@@ -115,7 +117,7 @@ class KerasJobSession(FunctionSession):
         self._names = set[str]()  # what the step gives
         super().__init__(wrap(Job(self._step_of(job.model), dataset=self._data, state=state)), **options)
         read = validation_inputs(job.validation_data)
-        self._call_data = data
+        self._call_data, self._program = data, program
         self._progress.data = {} if data is None else data.of(job.model)  # which is built now
         self._validation = ValidationData(read, self._data, refuse=bool(options.get("repeats")))
         self._trains: Any = trained_variables(job.model)  # by the step; None once that has been compared
@@ -136,6 +138,7 @@ class KerasJobSession(FunctionSession):
         """Return the fingerprint of its state and data, and its epochs."""
         epochs, call = self._keras.epochs, self._progress.call
         found = super().fingerprint() | ({} if epochs is None else {EPOCHS: str(epochs)})
+        found |= {PROGRAM_SOURCE: self._program} if self._program else {}
         return found | ({CALL: str(call)} if call else {})
 
     def run_until(self, limit: int) -> Steps:
