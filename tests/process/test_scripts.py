@@ -143,7 +143,18 @@ def test_a_pause_at_a_prompt_does_not_end_the_process(fork: Fork, project: Path)
         (None, "", 69, "train.py does not exist"),
         ("import trainerd\n", "seed = 1\n", 69, "`seed` and `deterministic` have no effect on a script"),
         ("raise ValueError('my own mistake')\n", "", 70, "the program failed at step 0: ValueError: my own mistake"),
-        ("import sys\nsys.exit(3)\n", "", 70, "SystemExit: 3"),
+        (
+            "import sys\nsys.exit(3)\n",
+            "",
+            70,
+            "the script ended itself at step 0 with exit code 3 (train.py, line 2)\n",
+        ),
+        (
+            "exit('no data')\n",
+            "",
+            70,
+            "the script ended itself at step 0 with the message 'no data' (train.py, line 1)\n",
+        ),
         (
             ADOPTED,
             '[script]\narguments = ["--epochs", "1"]\n',
@@ -161,6 +172,7 @@ def test_what_is_wrong_with_a_script_is_said(
     write_config(project, entry="train.py", more=more)
     run = start("run")
     assert run.end() == code and says in run.text, run.text
+    assert "SystemExit" not in run.text
 
 
 def test_a_script_needs_no_config(start: Start, project: Path) -> None:
@@ -184,6 +196,10 @@ def test_a_script_needs_no_config(start: Start, project: Path) -> None:
         (["run", "train.py", "--config", "trainerd.toml"], "give the script train.py or --config, not both"),
         (["start", "--config", "trainerd.toml", "--adopt"], "are for a script, and entry = 'jobs:counter'"),
         (["check", "gone.py"], "cannot read the script"),
+        (
+            ["check", "ends.py"],
+            "'ends.py': the script ended itself before its fit with exit code 3 (ends.py, line 1).\n",
+        ),
         (["check", "train.py"], "line 17, in <module>\n    history = model.fit("),
     ],
 )
@@ -191,6 +207,7 @@ def test_what_is_wrong_with_options_of_a_script_is_said(
     start: Start, project: Path, arguments: list[str], says: str
 ) -> None:
     (project / "train.py").write_text(ADOPTED)
+    (project / "ends.py").write_text("__import__('sys').exit(3)\n")
     write_config(project)
     run = start(*arguments)
     assert run.end() in (64, 69, 78) and says in run.text, run.text

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from trainerd.config.schema import DESCRIPTION, Config
 from trainerd.errors import EntryError, JobError, TrainerdError
 from trainerd.job.definition import Program
-from trainerd.job.user_code import is_users, job_traceback
+from trainerd.job.user_code import end_of, is_users, job_traceback
 from trainerd.loop.contract import Session
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.outcome import PAUSED, PAUSED_EARLY, WITHOUT_SESSION, Outcome, Paused
@@ -169,7 +169,7 @@ def run(program: Program, config: Config, host: DaemonHost, flag: DaemonFlag) ->
     """Call a function that writes its own loop, with a Supervisor of the daemon's run.
 
     Raises:
-      JobError: it failed.
+      JobError: it failed, or ended itself with another exit code than 0.
       EntryError: it is a script that trains nothing.
     """
     supervisor = None
@@ -188,8 +188,12 @@ def run(program: Program, config: Config, host: DaemonHost, flag: DaemonFlag) ->
     except BaseException as error:
         if not is_users(error):
             raise
-        if not isinstance(error, SystemExit) or error.code:
-            raise _failed("the program", error, host.reporter.state.step) from error
+        step = host.reporter.state.step
+        if not isinstance(error, SystemExit):
+            raise _failed("the program", error, step) from error
+        if error.code:
+            what = "the program" if program.takes_supervisor else "the script"
+            raise JobError(f"{what} ended itself at step {step} {end_of(error)}", step=step, sound=True) from None
     if not (program.takes_supervisor or host.had_session or raised_paused):
         raise trained_nothing(config)
     return _outcome(host, flag, raised_paused=raised_paused)

@@ -110,6 +110,14 @@ def job_traceback(error: BaseException) -> str:
     return "\nwhich led to:\n\n".join(parts).rstrip("\n")
 
 
+def end_of(error: SystemExit) -> str:
+    """Return how the user's code has ended the process itself: with which exit code or message, and where."""
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if is_users_file(each.filename)]
+    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    code = 0 if error.code is None else error.code
+    return (f"with exit code {code}" if isinstance(code, int) else f"with the message {str(code)!r}") + where
+
+
 def _chain(error: BaseException) -> list[BaseException]:
     """Return the exception and what caused it, the first cause first."""
     chain: list[BaseException] = []

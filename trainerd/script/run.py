@@ -11,7 +11,7 @@ from typing import Any
 from trainerd.config.schema import Config
 from trainerd.errors import EntryError, TrainerdError
 from trainerd.job.definition import Program
-from trainerd.job.user_code import job_traceback, user_code
+from trainerd.job.user_code import end_of, job_traceback, user_code
 from trainerd.loop.contract import Session
 from trainerd.script.adoption import adopted, refused, warned
 
@@ -42,6 +42,8 @@ def first_session(config: Config, **options: Any) -> Session:
     def failed(error: BaseException) -> TrainerdError:
         if isinstance(error, TrainerdError):
             return error
+        if isinstance(error, SystemExit):
+            return EntryError(f"entry = {config.entry!r}: the script ended itself before its fit {end_of(error)}.")
         return EntryError(f"entry = {config.entry!r}: the script failed before its fit:\n{job_traceback(error)}")
 
     path, trial = _path_of(config), Trial(config, options)
