@@ -195,6 +195,7 @@ def test_a_script_needs_no_config(start: Start, project: Path) -> None:
         (["run", "train.txt"], "expected a script, such as train.py, got 'train.txt'"),
         (["run", "train.py", "--config", "trainerd.toml"], "give the script train.py or --config, not both"),
         (["start", "--config", "trainerd.toml", "--adopt"], "are for a script, and entry = 'jobs:counter'"),
+        (["check", "syntax.py"], 'the script does not parse:\n  File "{project}/syntax.py", line 2\n'),
         (["check", "gone.py"], "cannot read the script"),
         (
             ["check", "ends.py"],
@@ -207,10 +208,12 @@ def test_what_is_wrong_with_options_of_a_script_is_said(
     start: Start, project: Path, arguments: list[str], says: str
 ) -> None:
     (project / "train.py").write_text(ADOPTED)
+    (project / "syntax.py").write_text("import keras\ndef broken(:\n")
     (project / "ends.py").write_text("__import__('sys').exit(3)\n")
     write_config(project)
     run = start(*arguments)
-    assert run.end() in (64, 69, 78) and says in run.text, run.text
+    assert run.end() in (64, 69, 78) and says.replace("{project}", str(project)) in run.text, run.text
+    assert "no mistakes" not in run.text
 
 
 def test_a_script_that_trains_elsewhere_ends_when_it_is_asked_to_pause(start: Start, project: Path) -> None:

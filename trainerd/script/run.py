@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import runpy
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,20 @@ def program_of(config: Config) -> Program:
     """
     path = _path_of(config)
     return Program(lambda supervisor: _run(path, config, warned()), takes_supervisor=False)
+
+
+def require_syntax(config: Config) -> None:
+    """Require that a script parses, before anything else is said of it.
+
+    Raises:
+      EntryError: it does not exist, or has a syntax error.
+    """
+    path = _path_of(config)
+    with warnings.catch_warnings(action="ignore"):  # Python says them when it runs the script
+        try:
+            compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+        except (SyntaxError, ValueError) as error:
+            raise EntryError(f"entry = {config.entry!r}: the script does not parse:\n{job_traceback(error)}") from None
 
 
 def first_session(config: Config, **options: Any) -> Session:

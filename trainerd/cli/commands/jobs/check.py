@@ -12,9 +12,12 @@ import click
 from trainerd.cli import options
 from trainerd.cli.options import RunOptions
 from trainerd.cli.say import say
+from trainerd.config.bare_script import is_script
 from trainerd.daemon import tensorflow_import
+from trainerd.history.run_job import is_program
 from trainerd.proof.check import EPOCH_STEPS, rehearse
 from trainerd.rundir.paths import RunDirectory
+from trainerd.script.run import require_syntax
 
 
 class _Warnings(logging.StreamHandler[TextIO]):
@@ -63,7 +66,12 @@ def command(run: RunOptions) -> None:
 def _check(run: RunOptions) -> bool:
     """Check it. Returns whether the run has begun."""
     config = run.overrides()(options.load_config(run.config_path))
-    say(f"config: {config.path or 'the digits job that ships'}: no mistakes")
+    if is_program(config.entry):
+        require_syntax(config)
+    if config.path is not None and is_script(config.path):
+        say(f"script: {config.path}: parses")
+    else:
+        say(f"config: {config.path or 'the digits job that ships'}: no mistakes")
     say(f"logdir: {config.rundir}")
     os.chdir(config.folder)
     with tensorflow_import.quiet():
