@@ -226,6 +226,29 @@ def test_what_cannot_be_known_is_reported(
             require_saved_order(dataset(), refuse=True)
 
 
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        lambda: shuffled().batch(5).cache(),
+        lambda: plus_one(plus_one(shuffled().batch(5)).cache().prefetch(3)),
+    ],
+)
+def test_an_order_in_a_cache_that_each_position_holds_stays(
+    tmp_path: Path, dataset: Callable[[], tf.data.Dataset]
+) -> None:
+    require_saved_order(dataset(), refuse=True, begins_again=True)
+    assert not differing(tmp_path, lambda: Reader(dataset(), begins_again=True), 3)
+
+
+def test_an_order_in_a_cache_that_a_stage_releases_is_reported(tmp_path: Path) -> None:
+    def dataset() -> tf.data.Dataset:
+        return shuffled().cache().batch(5)
+
+    with pytest.raises(EntryError, match="a shuffle that is cached"):
+        require_saved_order(dataset(), refuse=True, begins_again=True)
+    assert differing(tmp_path, lambda: Reader(dataset(), begins_again=True), 3)
+
+
 def test_random_numbers_that_are_others_in_each_epoch_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     require_saved_order(Dataset.zip((shuffled(), Dataset.random(seed=4))).repeat(), refuse=True)
     assert not caplog.text

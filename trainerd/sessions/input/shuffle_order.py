@@ -54,6 +54,14 @@ class _Shuffle:
         return any(stage_name(stage) == "Cache" for stage, _ in self.above)
 
     @property
+    def is_held(self) -> bool:
+        """True if each position has its only order: that of a `cache`, whose iterator no stage above releases."""
+        names = [stage_name(stage) for stage, _ in self.above]
+        if "Cache" not in names or "Repeat" in names:
+            return False
+        return all(above(Count.HELD, name) is Count.HELD for name in names[: names.index("Cache")])
+
+    @property
     def is_located(self) -> bool:
         """True if its marks show which input of each stage leads to it."""
         return all(len(inputs(stage)) == 1 or stage_name(stage) in BRANCHING for stage, _ in self.above)
@@ -217,7 +225,7 @@ def _at_risk(dataset: tf.data.Dataset, begins_again: bool) -> list[_Shuffle]:
 def _is_lost(shuffle: _Shuffle, maps_run_ahead: bool) -> bool:
     """Return whether a stage releases a shuffle before its epoch ends, and there is another epoch."""
     if shuffle.begins_again:  # its last element is known for the last: its end is not asked for, and fetched ahead
-        return True
+        return not shuffle.is_held
     if not shuffle.repeats:
         return False
     count = Count.HELD
