@@ -17,6 +17,7 @@ from trainerd.history.rollback import RollbackTarget
 from trainerd.history.run_job import job_of, require_own_job
 from trainerd.rundir import registry
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.registry import StartedScript
 from trainerd.rundir.state import Phase, State
 
 
@@ -84,6 +85,26 @@ def test_for_the_run_of_a_program_that_program_is_advised(cli: Cli, rundir: RunD
 
 
 @pytest.mark.parametrize("typed", ADVISED)
+def test_for_the_run_of_a_script_the_line_that_started_it_is_advised(
+    cli: Cli, rundir: RunDirectory, tmp_path: Path, typed: str
+) -> None:
+    trained(rundir, "my train.py")
+    script = Path("my train.py").absolute()
+    script.write_text('fit(model, logdir="run")\n')
+    registry.remember(rundir, script, StartedScript(Path.cwd(), True, ("--epochs", "3 4")))
+    assert "`trainerd start 'my train.py' --adopt -- --epochs '3 4'`" in cli(*typed.split(), "--logdir", "run")[1]
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    registry.remember(rundir, script, StartedScript(elsewhere, False, ()))
+    trained(rundir, "my train.py", 5, 9)
+    line = f"`cd {elsewhere} && trainerd start '{script}' --logdir {rundir.path}`"
+    assert line in cli(*typed.split(), "--logdir", "run")[1]
+    config = elsewhere / "trainerd.toml"
+    config.write_text(f'entry = "{script}"\nlogdir = "{rundir.path}"\n')
+    registry.remember(rundir, config)
+    assert f"`trainerd start --config {config}`" in cli(*typed.split(), "--logdir", "run")[1]
+
+
+@pytest.mark.parametrize("typed", ADVISED)
 def test_for_the_run_of_a_config_that_config_is_advised(
     cli: Cli, rundir: RunDirectory, tmp_path: Path, typed: str
 ) -> None:
@@ -110,3 +131,16 @@ def test_what_is_forked_from_the_run_of_a_program_is_trained_by_it(cli: Cli, run
     text = cli("fork", "5", "new", "--logdir", "run")[1]
     assert "command that started train.py, with the run directory" in text and "/new, trains it" in text
     assert "trainerd" not in text.partition("forked")[2]
+
+
+@pytest.mark.parametrize("adopts", [True, False])
+def test_what_is_forked_from_the_run_of_a_script_has_a_line_that_trains_it(
+    cli: Cli, rundir: RunDirectory, tmp_path: Path, adopts: bool
+) -> None:
+    trained(rundir, "train.py")
+    Path("train.py").write_text('fit(model, logdir="run")\n')
+    registry.remember(rundir, Path("train.py").absolute(), StartedScript(Path.cwd(), adopts, ()))
+    new, options = Path("new").absolute(), " --adopt" * adopts
+    line = f"`trainerd run train.py --logdir {new}{options}` trains it."
+    text = cli("fork", "5", "new", "--logdir", "run")[1]
+    assert line in text and (f"When the script has `logdir` = {new}, `" in text) != adopts

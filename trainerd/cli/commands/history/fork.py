@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import completion, options
-from trainerd.cli.advice import how_to_start
+from trainerd.cli.advice import how_to_start, how_to_train_fork
 from trainerd.cli.say import say
 from trainerd.config import edit, tables
 from trainerd.config import parse as configs
@@ -73,6 +73,8 @@ def _how_to_train(rundir: RunDirectory, run: options.RunOptions, folder: Path) -
     """Return the command or program that trains a fork: that of the original run, with the new folder."""
     job = job_of(rundir)
     if job and is_program(job):
+        if (known := how_to_train_fork(rundir, folder)) is not None:
+            return known
         return f"{how_to_start(rundir, run)}, with the run directory {folder},"
     start = options.options_of_start(rundir, job, run)
     return f"`{options.command_line('run', start.config_path, folder)}`"
