@@ -33,8 +33,6 @@ class Calls:
       models: the models that have been trained, in the order of their first calls. A checkpoint has all of them.
       names: the names of the calls that have ended.
       accepts_changes: whether this start may pass over calls that have other data now.
-      is_loose: whether code between the calls may see other weights than when it ran first: the checkpoint of a call
-        that was passed over was deleted.
     """
 
     rundir: RunDirectory
@@ -44,7 +42,6 @@ class Calls:
     models: list[Any] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     accepts_changes: bool = False
-    is_loose: bool = False
     _is_open: bool = False  # whether a call has begun and has not ended
 
     def begin(
@@ -131,8 +128,6 @@ class Calls:
         if step is not None and sound(self.rundir.manifest(step)) is not None:
             read_weights(self.rundir.prefix(step), model, self._number_of(model), number)
             restore_kept(self.rundir.prefix(step))
-        else:
-            self.is_loose = True
 
     def _number_of(self, model: Any) -> int:
         return next(number for number, each in enumerate(self.models) if each is model)

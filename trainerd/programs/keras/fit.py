@@ -18,9 +18,8 @@ from trainerd.programs.keras.arguments import as_job
 from trainerd.programs.keras.calls import Calls, calls_in
 from trainerd.programs.keras.script_host import host_of_call
 from trainerd.run.here import train_here
-from trainerd.run.host import host_of, is_hosted, rundir_for
+from trainerd.run.host import Host, is_hosted, rundir_for
 from trainerd.rundir import request_files
-from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase
 from trainerd.sessions.keras.bar import Bar
 from trainerd.sessions.keras.call_data import CallData, describe_data
@@ -118,13 +117,10 @@ def fit(
     calls = calls_in(rundir, model)
     config = parse.parse({**(settings or {}), "logdir": str(rundir), "entry": "fit:fit"})
     config = replace(config, entry=this_program(), accept_changes=calls.accepts_changes)
-    counts = host_of(calls.rundir, config.entry).effective_config(config, on_schedule=True)
-    data = CallData(
-        calls.rundir,
-        describe_data(job) if is_exact else {},
-        is_compared=counts.input_position == "exact" and not counts.accept_changes,
-        is_loose=calls.is_loose,
-    )
+    host = host_of_call(calls.rundir, config.entry)
+    counts = host.effective_config(config, on_schedule=True)
+    is_compared = counts.input_position == "exact" and not counts.accept_changes
+    data = CallData(calls.rundir, describe_data(job) if is_exact else {}, is_compared=is_compared)
     params = {"verbose": verbose, "epochs": epochs, "steps": steps_per_epoch}
     if (done := calls.begin(model, name, params, data)) is not None:
         return done
@@ -132,18 +128,28 @@ def fit(
         config = replace(config, input_position="restart")
     if verbose == "auto":
         verbose = 0 if is_hosted() else 1  # the daemon shows the run itself
-    session = _train(job, config, Bar(int(verbose)) if verbose else None, calls, name, data, is_exact=is_exact)
+    bar = Bar(int(verbose)) if verbose else None
+    session = _train(job, config, host, bar, calls, name, data, is_exact=is_exact)
     return calls.end(model, name, params, session.call, session.histories, session.step)
 
 
 def _train(
-    job: KerasJob, config: Config, bar: Bar | None, calls: Calls, name: str | None, data: CallData, *, is_exact: bool
+    job: KerasJob,
+    config: Config,
+    host: Host,
+    bar: Bar | None,
+    calls: Calls,
+    name: str | None,
+    data: CallData,
+    *,
+    is_exact: bool,
 ) -> KerasJobSession:
     """Train the job in its run directory. Returns its session.
 
     Args:
       job: what to train.
       config: the program's; under a daemon the daemon's counts.
+      host: holds the run directory.
       bar: shows the epochs; None for nothing.
       calls: the calls before this one.
       name: the name of this call; None for none.
@@ -176,7 +182,6 @@ def _train(
         made.append(session)
         return session
 
-    host = host_of_call(RunDirectory(config.rundir), config.entry)
     outcome = train_here(make, config, [bar.observe] if bar is not None else [], host=host)
     if outcome.phase is Phase.PAUSED:
         raise Paused

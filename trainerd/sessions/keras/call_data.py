@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,8 +22,6 @@ log = logging.getLogger(__name__)
 
 _EXAMPLES = "input.examples"  # of arrays
 _WEIGHTS = "model.weights"
-# A number that may depend on how much data there is: not one of a dtype, and not a batch size.
-_SIZE = re.compile(r"(?<!batch_size=)\b\d+\b")
 
 
 @dataclass(frozen=True)
@@ -35,14 +32,11 @@ class CallData:
       rundir: the run directory.
       description: describes the data, as a part of a fingerprint. Empty if its position cannot be saved.
       is_compared: whether other data is refused.
-      is_loose: whether the number of examples and other sizes may differ. Code that sees other weights than it saw
-        when it ran first may make more data of them, or less.
     """
 
     rundir: RunDirectory
     description: Fingerprint = field(default_factory=dict)
     is_compared: bool = True
-    is_loose: bool = False
 
     def of(self, model: Any) -> Fingerprint:
         """Return the description, with the weights of the model, which is built."""
@@ -51,8 +45,8 @@ class CallData:
     def require_same(self, number: int, ended: CallHistory, model: Any) -> None:
         """Refuse a complete call that is given other data now, or a model with other weights.
 
-        What a call that is resumed may change (see `run.resume`), this one may change too. Arrays must have the same
-        number of examples.
+        What a call that is resumed may change (see `run.resume`), this one may change too. The number of examples may
+        differ: a script may choose them with the model, and sees other weights than before after earlier calls.
 
         Args:
           number: of the call, from 0.
@@ -71,11 +65,9 @@ class CallData:
                 log.info("changed since call %d of fit was completed: %s", number + 1, each, extra={"event": "changed"})
             return
         what = "a model with other weights" if refused[0].name == _WEIGHTS else "other data"
-        accept = (
-            "."
-            if what != "other data"
-            else (f"; or `touch {self.rundir.accept_changes}` before the start to pass over the call all the same.")
-        )
+        accept = "."
+        if what == "other data":
+            accept = f"; or `touch {self.rundir.accept_changes}` before the start to pass over the call all the same."
         name = f" (name={ended['name']!r})" if ended.get("name") is not None else ""
         raise DataError(
             f"call {number + 1} of fit in this run{name} is complete, and now it is given {what}: "
@@ -88,9 +80,7 @@ class CallData:
             return False
         if change.name == _WEIGHTS:
             return True
-        if not self.is_compared or (self.is_loose and _without_sizes(change.before) == _without_sizes(change.now)):
-            return False
-        return change.moves_position or change.name == _EXAMPLES
+        return self.is_compared and change.moves_position
 
 
 def describe_data(job: KerasJob) -> Fingerprint:
@@ -122,7 +112,3 @@ def _described_weights(model: Any) -> str:
     shapes = sorted((list(map(int, each.shape)), str(each.dtype)) for each in model.weights)
     digest = xxhash.xxh3_64_hexdigest(repr(shapes).encode())
     return f"{len(shapes)} with {sum(math.prod(shape) for shape, _ in shapes)} numbers, {digest}"
-
-
-def _without_sizes(text: str) -> str:
-    return _SIZE.sub("n", text)
