@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.unit.test_here import Trained, config, state
+from tests.unit.test_here import Trained, at, config, from_step, state
 from tests.waiting import wait_for
+from trainerd.errors import InUseError
+from trainerd.loop.flag import Request
 from trainerd.loop.outcome import Outcome, Paused
 from trainerd.loop.signals.dispatch import forget_pause
 from trainerd.programs.keras.script_host import host_of_call
@@ -19,7 +21,7 @@ from trainerd.run.here import train_here
 from trainerd.run.host import end_held_run, hosted_phase
 from trainerd.rundir import request_files, run_events
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.state import Phase
+from trainerd.rundir.state import Phase, State
 
 
 @pytest.fixture(autouse=True)
@@ -30,9 +32,9 @@ def ended() -> Iterator[None]:
     forget_pause()
 
 
-def call(rundir: RunDirectory, until: int) -> Outcome:
+def call(rundir: RunDirectory, until: int, on_step: Callable[[int], None] = lambda step: None) -> Outcome:
     keys = config(rundir, max_steps=until)
-    return train_here(lambda config: Trained(), keys, host=host_of_call(rundir, keys.entry))
+    return train_here(lambda config: Trained(on_step=on_step), keys, host=host_of_call(rundir, keys.entry))
 
 
 def kinds(rundir: RunDirectory) -> list[str]:
@@ -84,6 +86,41 @@ def test_a_pause_between_two_calls_ends_the_program_there(
         end_held_run()
         assert state(rundir).ended == f"paused on request ({by})"
     assert state(rundir).phase is Phase.PAUSED and state(rundir).step == 10 and not rundir.pause.exists()
+
+
+def test_a_pause_while_a_call_ends_ends_the_program_after_it(rundir: RunDirectory) -> None:
+    keys = config(rundir, max_steps=10)
+    host = host_of_call(rundir, keys.entry)
+
+    def ask(state: State) -> None:
+        if state.phase is Phase.FINISHING:
+            rundir.pause.touch()
+            wait_for(lambda: host.flag.wants(Request.PAUSE), "the file to be seen")
+            request_files.append(rundir.save, "id")
+            wait_for(lambda: not request_files.is_save_asked(rundir), "the next look")
+
+    with pytest.raises(Paused):
+        train_here(lambda config: Trained(), keys, [ask], host=host)
+        threading.Event().wait(60)
+    end_held_run()
+    assert state(rundir).phase is Phase.PAUSED and state(rundir).step == 10
+
+
+def test_a_call_takes_back_the_handlers_that_the_program_has_replaced(rundir: RunDirectory) -> None:
+    call(rundir, 10)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    ask = from_step(15, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert call(rundir, 100_000, ask).phase is Phase.PAUSED
+
+
+def test_a_call_within_a_call_is_refused(rundir: RunDirectory) -> None:
+    def nested() -> None:
+        with pytest.raises(InUseError):
+            call(rundir, 20)
+
+    call(rundir, 5)
+    assert call(rundir, 10, at(7, nested)).phase is Phase.FINISHED
+    assert state(rundir).step == 10
 
 
 def test_a_save_between_two_calls_is_answered_at_once(rundir: RunDirectory) -> None:

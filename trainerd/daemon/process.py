@@ -372,9 +372,9 @@ class TrainerProcess:
         is_outside = run_job.is_program(self._config.entry) and self._host.is_in_program and not self._host.was_paused
         if not is_outside or not serve_between(self._rundir, self._flag, self._reporter):
             return
+        interrupt_program()
         if self._interrupted_at is None:
             self._interrupted_at = time.monotonic()
-            interrupt_program()
         elif self._interrupted_at + (self._config.watchdog.pause_secs or math.inf) < time.monotonic():
             request_files.consume_pause(self._rundir)
             try:

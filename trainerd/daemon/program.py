@@ -96,14 +96,14 @@ class DaemonHost:
             )
         if self.was_paused or (self.had_session and self.flag.wants(Request.PAUSE)):
             raise Paused
-        self.is_in_program = False
         interruptible(False)
+        self.is_in_program = False
         try:
             with lent_session_listens(self.flag), self.reporter.observed_by(observers):
                 yield self.reporter
         finally:
-            self.is_in_program = True
             interruptible(True)
+            self.is_in_program = True
 
     def effective_config(self, config: Config, *, on_schedule: bool) -> Config:
         """Return the daemon's own config. A graph's summaries are the Supervisor's service.
@@ -156,13 +156,13 @@ class DaemonHost:
 
         self._settings_of_program = program.has_settings
         with ended_in_children(), open_sessions.ended(), hosting(self):
-            self.is_in_program = True
             interruptible(True)
+            self.is_in_program = True
             try:
                 yield
             finally:
-                interruptible(False)
                 self.is_in_program = False
+                interruptible(False)
 
 
 def run(program: Program, config: Config, host: DaemonHost, flag: DaemonFlag) -> Outcome:

@@ -40,7 +40,7 @@ class Host(Protocol):
 
     @property
     def reporter(self) -> Reporter | None:
-        """The reporter of a daemon; None if each session has its own."""
+        """The reporter of a run that is held beyond its sessions, as by a daemon; None if each session has its own."""
 
     def owns(self, rundir: RunDirectory) -> bool:
         """Return whether this host holds this run directory."""

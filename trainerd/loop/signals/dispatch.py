@@ -150,15 +150,18 @@ def is_pause_pending() -> bool:
 
 def interruptible(yes: bool) -> None:
     """Record that the main thread is in the program's own code now, outside of its calls of `fit`; or is not."""
+    _listeners.is_interrupting = False
     _listeners.is_interruptible = yes
-    if not yes:
-        _listeners.is_interrupting = False
 
 
 def interrupt_program() -> None:
-    """Raise `Paused` in the program's own code on the main thread, as Python raises a KeyboardInterrupt."""
-    _listeners.is_interrupting = True
-    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+    """Raise `Paused` in the program's own code on the main thread, as Python raises a KeyboardInterrupt.
+
+    It is raised once. Nothing is done in a call of `fit`, or while it ends: the caller asks again and again.
+    """
+    if _listeners.is_interruptible and not _listeners.is_interrupting:
+        _listeners.is_interrupting = True
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
 
 def renew_handlers() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from trainerd.loop.between import serve_between
 from trainerd.loop.flag import Request
 from trainerd.loop.outcome import LOOP_ENDED, PAUSED, Outcome
-from trainerd.loop.signals.dispatch import interrupt_program, interruptible
+from trainerd.loop.signals.dispatch import interrupt_program, interruptible, renew_handlers
 from trainerd.run.host import Host, ProcessHost, held_run, host_of
 from trainerd.rundir import request_files
 from trainerd.rundir.paths import RunDirectory
@@ -39,11 +39,10 @@ class ScriptHost(ProcessHost):
         self._rundir = rundir
         self._held = contextlib.ExitStack()
         self._outcome: Outcome | None = None  # of the last call; None while one is under way, and before the first
-        self._has_interrupted = False
 
     def owns(self, rundir: RunDirectory) -> bool:
-        """Return whether it is the run directory of the calls before."""
-        return rundir.path == self._rundir.path
+        """Return whether it is the run directory of the calls before, and none of them is under way."""
+        return self._outcome is not None and rundir.path == self._rundir.path
 
     @contextlib.contextmanager
     def session(
@@ -59,8 +58,9 @@ class ScriptHost(ProcessHost):
             atexit.register(self.end)
             held_run.append(self)
         assert self.reporter is not None
+        interruptible(False)  # first: a pause that comes before this ends the run as one between two calls
         self._outcome = None
-        interruptible(False)
+        renew_handlers()
         try:
             with self.reporter.observed_by(observers):
                 yield self.reporter
@@ -106,10 +106,7 @@ class ScriptHost(ProcessHost):
     def _look(self) -> None:
         """Serve requests between two calls."""
         assert self.reporter is not None
-        if self._outcome is None or self._has_interrupted:
-            return
-        if serve_between(self._rundir, self.flag, self.reporter):
-            self._has_interrupted = True
+        if self._outcome is not None and serve_between(self._rundir, self.flag, self.reporter):
             interrupt_program()
 
 
