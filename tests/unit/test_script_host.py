@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -121,6 +122,34 @@ def test_a_call_within_a_call_is_refused(rundir: RunDirectory) -> None:
     call(rundir, 5)
     assert call(rundir, 10, at(7, nested)).phase is Phase.FINISHED
     assert state(rundir).step == 10
+
+
+ENDING = """
+import atexit, os, signal, sys
+from pathlib import Path
+from tests.unit.test_script_host import call, state
+from trainerd.rundir.paths import RunDirectory
+from tests.waiting import wait_for
+
+rundir = RunDirectory(Path(sys.argv[1]))
+call(rundir, 10)
+
+@atexit.register
+def write_results():
+    os.kill(os.getpid(), signal.SIGTERM)
+    rundir.save.write_text("id\\n")
+    wait_for(lambda: state(rundir).answers, "a look")
+    rundir.save.write_text("id\\n")
+    wait_for(lambda: not rundir.save.exists(), "the next look")
+    print("written")
+"""
+
+
+def test_a_pause_does_not_interrupt_what_python_does_at_its_end(rundir: RunDirectory) -> None:
+    line = [sys.executable, "-c", ENDING, str(rundir.path)]
+    done = subprocess.run(line, capture_output=True, text=True, check=True, timeout=100)
+    assert done.stdout == "written\n" and "Traceback" not in done.stderr
+    assert state(rundir).phase is Phase.PAUSED and state(rundir).ended == "paused on request (SIGTERM)"
 
 
 def test_a_save_between_two_calls_is_answered_at_once(rundir: RunDirectory) -> None:

@@ -157,11 +157,13 @@ def interruptible(yes: bool) -> None:
 def interrupt_program() -> None:
     """Raise `Paused` in the program's own code on the main thread, as Python raises a KeyboardInterrupt.
 
-    It is raised once. Nothing is done in a call of `fit`, or while it ends: the caller asks again and again.
+    It is raised once. Nothing is done in a call of `fit`, or while it ends: the caller asks again and again. Nothing is
+    done either if the main thread has ended: Python waits for other threads then, and calls what `atexit` has.
     """
-    if _listeners.is_interruptible and not _listeners.is_interrupting:
+    main = threading.main_thread()
+    if _listeners.is_interruptible and not _listeners.is_interrupting and main.is_alive():
         _listeners.is_interrupting = True
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+        signal.pthread_kill(main.ident or 0, signal.SIGUSR1)
 
 
 def renew_handlers() -> None:
