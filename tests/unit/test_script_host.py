@@ -17,9 +17,9 @@ from trainerd.errors import InUseError
 from trainerd.loop.flag import Request
 from trainerd.loop.outcome import Outcome, Paused
 from trainerd.loop.signals.dispatch import forget_pause
-from trainerd.programs.keras.script_host import host_of_call
+from trainerd.programs.keras.script_host import ScriptHost, host_of_call
 from trainerd.run.here import train_here
-from trainerd.run.host import end_held_run, hosted_phase
+from trainerd.run.host import end_held_run, held_run, hosted_phase
 from trainerd.rundir import request_files, run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State
@@ -59,7 +59,9 @@ def test_a_program_that_fails_between_two_calls_fails_the_run(
 ) -> None:
     call(rundir, 10)
     monkeypatch.setattr(sys, "last_value", ValueError("no such file"), raising=False)  # as Python sets it
-    end_held_run()
+    [host] = held_run
+    assert isinstance(host, ScriptHost)
+    host.end_with_program()
     assert state(rundir).phase is Phase.FAILED and state(rundir).error == "ValueError: no such file"
 
 

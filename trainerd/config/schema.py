@@ -125,9 +125,9 @@ class WatchdogConfig:
     pause_secs: Seconds = key(
         60.0,
         "s",
-        "How long a pause waits for a step that calls Python, such as one that waits for worker processes, and for a "
-        "program that does not end its loop and runs no step. After that the newest whole state is saved, and the "
-        "process ends. 0: for ever.",
+        "How long a pause waits for a step that calls Python, such as one that waits for worker processes, for a "
+        "program that does not end its loop and runs no step, and for a script outside of its calls of `fit`. After "
+        "that the newest whole state is saved, and the process ends. 0: without a limit.",
     )
 
 

@@ -55,7 +55,7 @@ class ScriptHost(ProcessHost):
                 stack.enter_context(undone_in_children(self._forget))
                 stack.enter_context(called_every(LOOK_SECS, self._look, name="between"))
                 self._held = stack.pop_all()
-            atexit.register(self.end)
+            atexit.register(self.end_with_program)
             held_run.append(self)
         assert self.reporter is not None
         interruptible(False)  # first: a pause that comes before this ends the run as one between two calls
@@ -78,12 +78,19 @@ class ScriptHost(ProcessHost):
         self._outcome = outcome
         self.reporter.update(phase=Phase.FINISHING)
 
-    def end(self) -> None:
-        """End the run: the program ends, or trains elsewhere. Nothing is done while a call is under way."""
+    def end_with_program(self) -> None:
+        """End the run, since the program ends."""
+        self.end(getattr(sys, "last_value", None))  # which Python sets if an error ends it
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the run: the program ends, or trains elsewhere. Nothing is done while a call is under way.
+
+        Args:
+          error: the error that ends the program; None if there is none.
+        """
         if self._outcome is None:
             return
         interruptible(False)
-        error = getattr(sys, "last_value", None)  # which Python sets when a program ends with an error
         if self.flag.wants(Request.PAUSE):
             request_files.consume_pause(self._rundir)
             super().report_end(PAUSED)
@@ -100,7 +107,7 @@ class ScriptHost(ProcessHost):
 
     def _forget(self) -> None:
         """Leave the run to the process that made this one."""
-        atexit.unregister(self.end)
+        atexit.unregister(self.end_with_program)
         held_run.clear()
 
     def _look(self) -> None:
