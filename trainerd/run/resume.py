@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 
 from trainerd.checkpoints import latest
@@ -13,6 +14,7 @@ from trainerd.config.fingerprint import Fingerprint, FingerprintDifference
 from trainerd.errors import DataError
 from trainerd.history import rollback
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import EPOCH
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +65,7 @@ def find(
     elif found.fingerprint and fingerprint.are_of_one_call(found.fingerprint, now):  # a program's own has none
         _require_same_workers(found, now)
         changes = fingerprint.differences(found.fingerprint, now)
+        exact = exact and not _has_all_epochs(found, now)
         _log_changes(found.step, changes, now, exact=exact)
         if not accept_changes and not any(change.is_of_state for change in changes):
             _refuse_other_optimizer(found.step, changes, rundir, is_program=is_program)
@@ -114,6 +117,11 @@ def _require_same_workers(found: Manifest, now: Fingerprint) -> None:
         )
 
 
+def _has_all_epochs(found: Manifest, now: Fingerprint) -> bool:
+    """Return whether a Keras model has trained all its epochs: its data is not read any more."""
+    return found.metrics.get(EPOCH, 0.0) >= float(now.get(fingerprint.EPOCHS, math.inf))
+
+
 def _log_changes(step: int, changes: list[FingerprintDifference], now: Fingerprint, *, exact: bool) -> None:
     """Log what has changed since a checkpoint was saved.
 
@@ -121,7 +129,7 @@ def _log_changes(step: int, changes: list[FingerprintDifference], now: Fingerpri
       step: of the checkpoint.
       changes: what has changed.
       now: the fingerprint of the run as it is started now.
-      exact: whether the position of the input is restored.
+      exact: whether the input is read from the position that is restored.
     """
     for change in changes:
         log.info("changed since step %d: %s", step, change, extra={"event": "changed"})

@@ -93,7 +93,7 @@ class Claim:
         """Record as an event that the process before this one was killed: it could not do so itself."""
         if left is None or not left.at or not left.is_left(is_running=False):
             return
-        said = f"it ended while {left.phase}, after step {left.step} or later, without a save"
+        said = f"{left.left_as}, at step {left.step} or later"
         run_events.add(self._rundir, EventKind.KILL, said, step=left.step, at=left.at)
         if left.is_of_this_machine and left.at < (booted := psutil.boot_time()):
             run_events.add(self._rundir, EventKind.REBOOT, "the machine was rebooted", step=left.step, at=booted)

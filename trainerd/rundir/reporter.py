@@ -18,8 +18,8 @@ from trainerd.rundir.state import Phase, State
 _SPENT = {
     Phase.SAVING: Spent.SAVING,
     Phase.PAUSING: Spent.SAVING,
-    Phase.FINISHING: Spent.SAVING,
     Phase.EVALUATING: Spent.EVALUATING,
+    Phase.FINISHING: Spent.EVALUATING,  # a program's own code runs, outside of its training
     Phase.PAUSED: Spent.PAUSED,
     Phase.FINISHED: Spent.PAUSED,
     Phase.FAILED: Spent.DOWN,

@@ -303,6 +303,13 @@ class State:
         """Return whether the process is gone and could not say so."""
         return not is_running and not self.phase.is_over
 
+    @property
+    def left_as(self) -> str:
+        """What a process did that is gone and could not say so, in words."""
+        if self.phase is Phase.FINISHING:
+            return "it ended outside of its training"
+        return f"it ended while {self.phase}, without a save"
+
     def phase_now(self, is_running: bool) -> str:
         """Return the phase for a person: that of a process which is gone and could not say so is "killed"."""
         return KILLED if self.is_left(is_running) else str(self.phase)

@@ -62,7 +62,7 @@ def of_kill(run: str, state: State, booted_at: float) -> Notice:
     """
     resume = f"step {state.last_checkpoint.step:,}" if state.last_checkpoint is not None else "the beginning"
     why = "The machine was rebooted meanwhile. " if state.is_of_this_machine and state.at < booted_at else ""
-    said = f"{why}It ended while {state.phase}, without a save. The next start resumes from {resume}."
+    said = f"{why}{state.left_as.capitalize()}. The next start resumes from {resume}."
     title = f"was killed at step {state.step:,} or later"
     return _notice("killed", run, f"{EventKind.KILL} {state.at} {state.step}", state.at, title, said)
 

@@ -16,7 +16,7 @@ from trainerd.errors import DataError, EntryError
 from trainerd.rundir import request_files
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.keras.call_data import CallData
-from trainerd.sessions.keras.job_session import read_weights
+from trainerd.sessions.keras.job_session import read_optimizer, read_weights
 from trainerd.sessions.keras.progress import CallHistory, names_in, number_of
 from trainerd.system.process_wide import process_wide
 
@@ -58,11 +58,17 @@ class Calls:
           data: the data of the call.
 
         Raises:
-          EntryError: an earlier call of this process has this name.
+          EntryError: an earlier call of this process has this name; or the call before, of another model, has not
+            ended.
           DataError: an earlier process trained another model in this call, or with other data, or gave the call
             another name.
         """
         is_new = not self._knows(model)
+        if is_new and self._is_open:
+            raise EntryError(
+                f"fit: call {self.count + 1} of this script in {self.rundir.path} was interrupted or has failed, so no "
+                "call of another model can follow it. Start the script again; or give each model a `logdir` of its own."
+            )
         if name in self.names:
             raise EntryError(f"fit: an earlier call has name={name!r}. Give each call of a run a name of its own.")
         self._is_open = True
@@ -86,9 +92,9 @@ class Calls:
     def begins_again(self, model: Any) -> bool:
         """Return whether a call with this model is the first one again.
 
-        It is at a prompt, or after an interruption, if no call had this model: a cell of a notebook is run again.
+        It is at a prompt, if no call had this model: a cell of a notebook is run again.
         """
-        return bool(self.models) and not self._knows(model) and (self._is_open or hasattr(sys, "ps1"))
+        return bool(self.models) and not self._knows(model) and hasattr(sys, "ps1")
 
     def _knows(self, model: Any) -> bool:
         return any(each is model for each in self.models)
@@ -127,6 +133,7 @@ class Calls:
         """
         if step is not None and sound(self.rundir.manifest(step)) is not None:
             read_weights(self.rundir.prefix(step), model, self._number_of(model), number)
+            read_optimizer(self.rundir.prefix(step), model, self._number_of(model))
             restore_kept(self.rundir.prefix(step))
 
     def _number_of(self, model: Any) -> int:

@@ -574,6 +574,28 @@ def read_weights(prefix: Path, model: Any, number: int, call: int) -> None:
         ) from error
 
 
+def read_optimizer(prefix: Path, model: Any, number: int) -> None:
+    """Read the state of a model's optimizer: its steps, its learning rate, and what it keeps of each weight.
+
+    Args:
+      prefix: the checkpoint's.
+      model: its optimizer gets the state; it keeps its own if the checkpoint has that of another one.
+      number: the number of the model in the run.
+    """
+    optimizer = model.optimizer
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        return
+    if not optimizer.built:
+        optimizer.build(model.trainable_variables)
+    before = Values(optimizer.variables)
+    try:
+        place = {name_of(number): tf.train.Checkpoint(optimizer=optimizer)}
+        tf.train.Checkpoint(**place).read(str(prefix)).expect_partial()
+    except ValueError as error:
+        before.put_back()
+        log.info("the optimizer in %s is another one: %s", prefix, str(error).splitlines()[0], extra={"event": "call"})
+
+
 def _saved_progress(prefix: Path) -> Progress:
     try:
         return Progress(**stored(prefix, _STATE)["progress"])

@@ -168,7 +168,7 @@ def _trouble(run: ListedRun, state: State) -> str:
     if state.error:
         found = state.error
     elif state.is_left(run.is_running):
-        found = f"it ended while {state.phase}, without a save"
+        found = state.left_as
     elif state.warnings:
         found = state.warnings[-1]
     else:

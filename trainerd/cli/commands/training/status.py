@@ -177,4 +177,4 @@ def describe(state: State, running: bool) -> str:
         return str(state.phase)
     saved = state.last_checkpoint
     resume = f"step {saved.step}" if saved else "the beginning"
-    return f"not running: it ended while {state.phase}, without a save; the next start resumes from {resume}"
+    return f"not running: {state.left_as}; the next start resumes from {resume}"
