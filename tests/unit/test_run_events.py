@@ -91,7 +91,7 @@ def test_the_next_start_reports_a_kill_and_a_reboot(rundir: RunDirectory) -> Non
     with claimed(rundir, "jobs:job") as reporter:
         reporter.update(phase=Phase.STARTING)
     assert kinds(rundir) == [(EventKind.KILL, 9), (EventKind.REBOOT, 9)]
-    assert "while training, after step 9" in read(rundir)[0].said
+    assert "while training, without a save, at step 9" in read(rundir)[0].said
 
 
 def test_the_text_of_an_event_is_short_whoever_wrote_it(rundir: RunDirectory) -> None:

@@ -305,7 +305,7 @@ class State:
 
     @property
     def left_as(self) -> str:
-        """What a process did that is gone and could not say so, in words."""
+        """The way in which a process ended that could not say so, in words."""
         if self.phase is Phase.FINISHING:
             return "it ended outside of its training"
         return f"it ended while {self.phase}, without a save"
