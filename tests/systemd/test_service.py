@@ -163,3 +163,34 @@ def test_a_reboot_resumes_where_it_was(service: NewService, machine: Machine) ->
     assert one.first_steps() == [saved + 1]
     before = machine.output("journalctl", "-u", one.unit, "-b", "-1", "-o", "cat", "EVENT=checkpoint")
     assert f"saved step {saved} (pause)" in before
+
+
+SCRIPT = """
+import pathlib, sys, time
+import keras
+import numpy as np
+import trainerd
+
+x = np.ones((40, 4), "float32")
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+for epoch in range(3):
+    trainerd.keras.fit(model, x, x[:, :1], initial_epoch=epoch, epochs=epoch + 1, logdir=sys.argv[1])
+    if epoch == 1 and not pathlib.Path(sys.argv[1], "go").exists():
+        print("between two calls", flush=True)
+        time.sleep(600)
+"""
+
+
+def test_a_script_is_a_service_which_is_stopped_between_two_calls_of_fit(service: NewService) -> None:
+    one = service("script.py")
+    one.machine.write("/etc/trainerd/script.py", SCRIPT)
+    one.configure("script.py", f'[script]\narguments = ["{one.folder}"]\n')
+    one.systemctl("start")
+    wait_for("two calls to end", lambda: "between two calls" in [line["MESSAGE"] for line in one.journal()])
+    assert (one.state.phase, one.state.step) == (Phase.FINISHING, 4)
+    one.systemctl("stop")
+    assert one.show("Result") == "success" and one.state.phase is Phase.PAUSED
+    one.tell("go")
+    one.systemctl("start")
+    assert one.wait_until_over() == "inactive" and (one.state.phase, one.state.step) == (Phase.FINISHED, 6)
