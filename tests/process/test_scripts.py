@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import every
 from tests.conftest import Fork
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import Trainer, saved
@@ -289,7 +290,7 @@ for epoch in range(3):
 """
 
 
-@pytest.mark.parametrize("ask", ["a file", "signals"])
+@pytest.mark.parametrize("ask", every(2, ["signals", "a file"]))
 def test_calls_of_a_script_are_one_run_which_is_paused_between_them(start: Start, project: Path, ask: str) -> None:
     (project / "train.py").write_text(LOOPS)
     rundir, script = RunDirectory(project / "run"), [sys.executable, "train.py"]
