@@ -579,7 +579,7 @@ def read_optimizer(prefix: Path, model: Any, number: int) -> None:
 
     Args:
       prefix: the checkpoint's.
-      model: its optimizer gets the state; it keeps its own if the checkpoint has that of another one.
+      model: its optimizer gets the state; it keeps its own if the state does not fit it.
       number: the number of the model in the run.
     """
     optimizer = model.optimizer
@@ -593,7 +593,8 @@ def read_optimizer(prefix: Path, model: Any, number: int) -> None:
         tf.train.Checkpoint(**place).read(str(prefix)).expect_partial()
     except ValueError as error:
         before.put_back()
-        log.info("the optimizer in %s is another one: %s", prefix, str(error).splitlines()[0], extra={"event": "call"})
+        why = str(error).splitlines()[0]
+        log.info("the optimizer differs from that in %s: %s", prefix, why, extra={"event": "call"})
 
 
 def _saved_progress(prefix: Path) -> Progress:
