@@ -33,6 +33,7 @@ from tests.tensorflow.graphs import (
     wait_for,
 )
 from tests.waiting import require_for
+from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase
 
 tf1 = tf.compat.v1
@@ -158,10 +159,10 @@ def test_a_custom_saver_says_what_is_saved_and_how_much_is_kept(tmp_path: Path) 
         sv = trainerd.Supervisor(logdir=str(tmp_path), saver=my_saver, save_model_secs=30)
         assert sv.saver is my_saver
         with sv.managed_session() as sess:
-            for _ in range(4):
+            for step in range(1, 5):
                 sess.run(found.train_op)
                 (tmp_path / "save").touch()
-                wait_for(lambda: not (tmp_path / "save").exists(), sv)
+                wait_for(RunDirectory(tmp_path).manifest(step).exists, sv)
     names = {key for key, _ in tf.train.list_variables(str(tmp_path))}
     assert names == {"renamed", "global_step"}
     assert value(tmp_path, "renamed") == 8.0
