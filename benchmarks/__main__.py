@@ -33,6 +33,7 @@ BENCHMARKS: dict[str, Callable[[Plan], list[Figure]]] = {
     "fifty_ms": rates.fifty_ms,
     "signal": latency.signal_to_boundary,
     "status": starts.status,
+    "dashboard": starts.dashboard,
     "resume": starts.resume,
     "variables": starts.variables,
     "minima": past.minima,

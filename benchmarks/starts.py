@@ -1,15 +1,21 @@
-"""What a person waits for: `trainerd status`, and the first step of a resumed run: status, resume, variables."""
+"""What a person waits for: `trainerd status`, the dashboard, and the first step of a resumed run.
+
+status, dashboard, resume, variables.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Mapping
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +23,10 @@ from benchmarks.figures import AT_MOST, Bar, Figure, alone, best_compared, compa
 from benchmarks.plan import Plan
 from benchmarks.processes import PATIENCE, ROOT, BenchmarkError, Process
 from benchmarks.sides import start, wait_for_first_step, write_config
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, State
 
+RUNS, TRAINING = 200, 10
 VARIABLES = "TRAINERD_BENCH_VARIABLES"
 DIGITS = "trainerd.examples.digits:job"
 
@@ -36,6 +45,36 @@ def status(plan: Plan) -> list[Figure]:
         alone("status", "trainerd status", "s", median(times), times, Bar(AT_MOST, 0.25)),
         alone("status", "TensorFlow modules in trainerd status", "", loaded, [loaded], Bar(AT_MOST, 0)),
         compared("status", "trainerd status / import tensorflow", "s", ours, imports, Bar(AT_MOST, 0.1)),
+    ]
+
+
+def dashboard(plan: Plan) -> list[Figure]:
+    """The dashboard's first look at many runs, and a look at which some have trained on."""
+    from trainerd.watch.page.server import Page  # the watcher's packages are those of this benchmark alone
+    from trainerd.watch.run_reader import Runs
+
+    with tempfile.TemporaryDirectory(prefix="trainerd-bench-") as folder:
+        rundirs = [RunDirectory(Path(folder, f"run-{number:03}")) for number in range(RUNS)]
+        for rundir in rundirs:
+            rundir.create()
+            State(Phase.PAUSED, step=1, max_steps=1000, metrics={"loss": 0.5, "accuracy": 0.9}).write(rundir.state)
+        page = Page("127.0.0.1:0", Runs(lambda: [rundir.path for rundir in rundirs], timer=_each_look_reads()))
+        thread = threading.Thread(target=page.serve)
+        thread.start()
+        try:
+            first = _seconds_of_a_look(page.url)
+            later = []
+            for step in range(2, 2 + plan.statuses):
+                for rundir in rundirs[:TRAINING]:
+                    State(Phase.TRAINING, step=step, max_steps=1000, metrics={"loss": 1 / step}).write(rundir.state)
+                later.append(_seconds_of_a_look(page.url))
+        finally:
+            page.close()
+            thread.join()
+    what = f"dashboard of {RUNS} runs"
+    return [
+        alone("dashboard", f"{what}: first look", "s", first, [first], Bar(AT_MOST, 0.15)),
+        alone("dashboard", f"{what}, {TRAINING} of which train", "s", median(later), later, Bar(AT_MOST, 0.15)),
     ]
 
 
@@ -67,6 +106,24 @@ def variables(plan: Plan) -> list[Figure]:
         alone("variables", what, "s", ours, [ours], Bar(AT_MOST, 10)),
         best_compared("variables", f"{what} / TensorFlow's first call", "s", [ours], [by_hand]),
     ]
+
+
+def _each_look_reads() -> Callable[[], float]:
+    """A clock on which a minute passes between two looks, so that none shows what an earlier one has read."""
+    minutes = itertools.count(0, 60)
+    return lambda: float(next(minutes))
+
+
+def _seconds_of_a_look(url: str) -> float:
+    """Seconds until a browser has the document and all runs."""
+    begun = time.perf_counter()
+    for path in ("", "runs.json"):
+        with urllib.request.urlopen(url + path, timeout=PATIENCE) as answer:
+            content = answer.read()
+    seconds = time.perf_counter() - begun
+    if len(json.loads(content)["runs"]) != RUNS:
+        raise BenchmarkError(f"the dashboard does not list the {RUNS} runs")
+    return seconds
 
 
 def _first_step(config: Path, *, env: Mapping[str, str] | None = None) -> float:
