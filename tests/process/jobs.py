@@ -65,28 +65,11 @@ def exact() -> trainerd.Job:
     )
 
 
-def brief() -> trainerd.Job:
-    """Its dataset ends after five batches."""
-    p = tf.Variable(0.0, dtype=tf.float64)
-    return trainerd.Job(lambda batch: {"p": p.assign_add(2.0)}, dataset=tf.data.Dataset.range(5), state={"p": p})
-
-
 def cached() -> trainerd.Job:
     """A shuffle whose order is lost with the memory that it is cached in."""
     p = tf.Variable(0.0, dtype=tf.float64)
     dataset = tf.data.Dataset.range(10).shuffle(10).cache().batch(3).repeat()
     return trainerd.Job(lambda batch: {"p": p.assign_add(2.0)}, dataset=dataset, state={"p": p})
-
-
-def forgetful() -> trainerd.Job:
-    """A part of what decides the next step is not in the state."""
-    w, momentum = tf.Variable(1.0), tf.Variable(0.0)
-
-    def train_step() -> dict[str, tf.Tensor]:
-        momentum.assign(0.9 * momentum + w)
-        return {"loss": w.assign_sub(0.01 * momentum)}
-
-    return trainerd.Job(train_step, state={"w": w})
 
 
 def take_long() -> None:
