@@ -19,7 +19,8 @@ function put(element, text) {
 
 // ------------------------------------------------------------------ words for numbers
 
-const whole = (value) => (typeof value === "number" ? Math.round(value).toLocaleString("en-US") : "?");
+const GROUPED = new Intl.NumberFormat("en-US"); // made once: toLocaleString makes one at each call
+const whole = (value) => (typeof value === "number" ? GROUPED.format(Math.round(value)) : "?");
 
 function figure(value) {
   if (typeof value !== "number") return "not finite";

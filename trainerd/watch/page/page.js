@@ -160,14 +160,13 @@ function showHead() {
 }
 
 class Row {
-  constructor(run) {
+  constructor() {
     this.check = make("input", { type: "checkbox" });
     this.name = make("button", { type: "button", class: "name" });
     this.said = make("p", { class: "said" });
     this.element = make("tr");
     this.check.addEventListener("change", () => toggle("run", chosen.run ?? checked(), this.run.name, this.check.checked));
     this.name.addEventListener("click", () => this.open());
-    this.update(run);
   }
 
   open() {
@@ -176,19 +175,19 @@ class Row {
     if (isOpen) cards.get(name)?.element.scrollIntoView({ block: "nearest" });
   }
 
-  update(run) {
+  /** Show a run. `names` has those that are checked and those that are opened; they are the same for all rows. */
+  update(run, keys, names) {
     this.run = run;
-    const keys = columns();
     if (this.keys !== keys.join("\n")) {
       this.keys = keys.join("\n");
       this.cells = keys.map((key) => make("td", { class: TEXTS.includes(key) ? "text" : "" }));
       this.element.replaceChildren(make("td", {}, this.check), make("th", { scope: "row" }, this.name, this.said), ...this.cells);
     }
-    const isChecked = checked().includes(run.name);
+    const isChecked = names.checked.has(run.name);
     this.check.checked = isChecked;
     this.check.className = isChecked ? colorOf(run.name) : "";
     this.check.setAttribute("aria-label", `Compare ${run.name}`);
-    this.name.setAttribute("aria-expanded", String(opened().includes(run.name)));
+    this.name.setAttribute("aria-expanded", String(names.opened.has(run.name)));
     put(this.name, run.name);
     put(this.said, troubleOf(run));
     keys.forEach((key, index) => {
@@ -217,23 +216,23 @@ function showTags(element, tags) {
 }
 
 function showRows() {
-  const runs = sortedRuns();
-  for (const name of rows.keys()) if (!runs.some((run) => run.name === name)) {
+  const runs = sortedRuns(), shown = new Set(runs.map((run) => run.name));
+  for (const name of rows.keys()) if (!shown.has(name)) {
     rows.get(name).element.remove();
     rows.delete(name);
   }
-  const body = byId("rows");
+  const body = byId("rows"), keys = columns(), names = { checked: new Set(checked()), opened: new Set(opened()) };
   runs.forEach((run, index) => {
-    if (rows.has(run.name)) rows.get(run.name).update(run);
-    else rows.set(run.name, new Row(run));
+    if (!rows.has(run.name)) rows.set(run.name, new Row());
+    rows.get(run.name).update(run, keys, names);
     const { element } = rows.get(run.name);
     if (body.children[index] !== element) body.insertBefore(element, body.children[index] ?? null);
   });
   const none = found.count ? "No run is running." : match.value ? "No run has that in its name, job, tags or notes." : "No run is known here. `trainerd run` trains one.";
   put(byId("none"), runs.length ? "" : none);
   byId("table").hidden = !runs.length;
-  const shown = found.runs.length < found.count ? `the first ${found.runs.length} of ` : "";
-  put(byId("count"), `${shown}${whole(found.count)} ${found.count === 1 ? "run" : "runs"}, ${whole(found.running)} running`);
+  const first = found.runs.length < found.count ? `the first ${found.runs.length} of ` : "";
+  put(byId("count"), `${first}${whole(found.count)} ${found.count === 1 ? "run" : "runs"}, ${whole(found.running)} running`);
 }
 
 /** A menu of check boxes, one for each name; it is made anew only when the names have changed. */
