@@ -16,13 +16,13 @@ from tests.waiting import wait_for
 from trainerd.rundir.state import Phase
 
 COUNT = 2
-STEPS_PER_FAULT = 700
+STEPS_PER_FAULT = 400
 LIFE_SECS = 600.0
 FAULTS = ("kill", "kill", "pause", "stop", "both", "save")
 
 
 def test_random_faults_of_random_workers_change_nothing(cluster: Cluster, record_property: Tell) -> None:
-    times = amount(3, 300)
+    times = amount(2, 300)
     steps, chance = STEPS_PER_FAULT * times, random.Random(times)
     cluster.configure("own", COUNT, f"max_steps = {steps}\n[checkpoint]\nsave_model_steps = 97\nkeep_last = 3\n")
     cluster.start(COUNT, logdir="whole")

@@ -20,6 +20,9 @@ from trainerd.rundir.state import Phase, read_state
 
 pytestmark = pytest.mark.long
 
+MANY = amount(8, 100)
+# An Estimator, and a Keras model made one; `make torture` runs all.
+TRIED = [("census", MANY), ("keras_model", 3), ("job", 5), ("schedule", MANY), ("recommender", MANY)][: amount(2, 5)]
 BEGUN = {Phase.TRAINING, Phase.EVALUATING, Phase.SAVING}
 
 
@@ -44,10 +47,7 @@ def outcome(logdir: Path) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "times"),
-    [("keras_model", 3), ("job", 5), *((name, amount(8, 100)) for name in ("census", "schedule", "recommender"))],
-)
+@pytest.mark.parametrize(("name", "times"), TRIED)
 def test_kills_change_nothing(start: Start, programs: Path, record_property: Tell, name: str, times: int) -> None:
     more = 'schedule = "continuous_train_and_eval"\n' if name == "schedule" else ""
     write_config(programs, entry=f"estimators:{name}", more=more)
