@@ -302,6 +302,7 @@ def test_keys_save_and_pause_and_the_terminal_is_restored(project: Path, rundir:
     terminal.hang_up()
 
 
+@pytest.mark.long
 def test_a_second_ctrl_c_restores_the_terminal_too(project: Path, rundir: RunDirectory) -> None:
     write_config(project, entry="jobs:slow_step", more="max_steps = 1000000000\n")
     terminal = Terminal(project, "run")
@@ -319,6 +320,7 @@ def test_a_second_ctrl_c_restores_the_terminal_too(project: Path, rundir: RunDir
     terminal.hang_up()
 
 
+@pytest.mark.long
 def test_a_terminal_that_is_closed_pauses_the_run(project: Path, rundir: RunDirectory) -> None:
     write_config(project)
     terminal = Terminal(project, "run")

@@ -51,6 +51,7 @@ def test_a_pause_in_an_evaluation_gives_it_up_and_the_next_start_makes_it_again(
     assert set(found) == {""} and found[""].metrics["val_loss"] is not None
 
 
+@pytest.mark.long
 def test_an_evaluator_follows_a_trainer_that_is_killed(start: Start, programs: Path) -> None:
     trainer = write_config(programs, entry="estimators:trainer").rename(programs / "trainer.toml")
     more = 'schedule = "continuous_eval"\n'

@@ -53,6 +53,7 @@ def trained(prefix: Path) -> dict[str, str]:
     return {name: value for name, value in variables(prefix).items() if ".METRICS" not in name}
 
 
+@pytest.mark.long
 def test_a_program_is_paused_and_its_next_start_goes_back(start: Start, project: Path) -> None:
     write_config(project, entry="jobs:graph_program", more=BY_HAND)
     run = start("run")
@@ -182,6 +183,7 @@ def test_a_job_without_it_is_shown_what_to_add(start: Start, project: Path, comm
     assert not list(project.glob(".*staging"))
 
 
+@pytest.mark.long
 def test_a_release_that_gives_something_else_is_none(start: Start, project: Path) -> None:
     write_config(project, entry="jobs:exports_wrongly", more="max_steps = 10\n")
     assert start("run").end() == 0

@@ -108,6 +108,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             os.kill(holder.pid, signal.SIGKILL)
 
 
+@pytest.mark.long
 def test_the_recipe_for_notebooks_works_in_a_kernel(folder: Path) -> None:
     cell = example(RECIPE, "cell.py").replace("epochs=5", f"epochs={EPOCHS}")
     rundir = RunDirectory(folder / "runs" / "notebook")

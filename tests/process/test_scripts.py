@@ -68,6 +68,7 @@ def test_a_script_is_paused_resumes_and_is_the_run_of_its_own_process(start: Sta
     assert saved(second.rundir)[0] == 300
 
 
+@pytest.mark.long
 def test_nothing_is_imported_before_the_script_does_it(project: Path) -> None:
     (project / "train.py").write_text(SCRIPT)
     (project / "fast").touch()
@@ -176,6 +177,7 @@ def test_what_is_wrong_with_a_script_is_said(
     assert "SystemExit" not in run.text
 
 
+@pytest.mark.long
 def test_a_script_needs_no_config(start: Start, project: Path) -> None:
     (project / "train.py").write_text(ADOPTED)
     arguments = ["train.py", "--adopt", "--", "--epochs", "3"]

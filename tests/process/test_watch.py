@@ -190,6 +190,7 @@ def test_a_channel_that_the_settings_no_longer_have_is_an_error(tmp_path: Path) 
     assert sender.returncode == 78 and "start the watcher anew" in said and "127.0.0.1" not in said
 
 
+@pytest.mark.long
 def test_what_a_person_gets_wrong_is_said_without_a_traceback(
     watch: Watch, endpoint: Endpoint, tmp_path: Path, state_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

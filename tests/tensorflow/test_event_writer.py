@@ -287,6 +287,7 @@ print("passed")
 """
 
 
+@pytest.mark.long
 def test_a_full_disk_is_a_storage_error_and_the_curves_continue_when_there_is_room(tmp_path: Path) -> None:
     unshare = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
     command = [*unshare, sys.executable, "-c", FULL_DISK, str(tmp_path)]

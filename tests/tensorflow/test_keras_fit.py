@@ -336,6 +336,7 @@ def test_a_pause_between_two_calls_is_served_by_the_next(tmp_path: Path, monkeyp
     assert [step for step, _ in saved(tmp_path)] == [4, 2]
 
 
+@pytest.mark.long
 def test_another_model_after_a_pause_is_the_first_again(tmp_path: Path) -> None:
     with pytest.raises(trainerd.keras.Paused):
         stages(tmp_path, After(18))
@@ -346,6 +347,7 @@ def test_another_model_after_a_pause_is_the_first_again(tmp_path: Path) -> None:
     assert saved(tmp_path)[0] == (20, "finish")
 
 
+@pytest.mark.long
 def test_a_cell_that_is_run_again_builds_the_same(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Keras counts its layers on, and the first of a kind has no number."""
 
@@ -392,7 +394,8 @@ def rivals(folder: Path | None, *stops: Any) -> tuple[list[keras.Model], list[An
     return [judge, maker, last], returned, seen
 
 
-@pytest.mark.parametrize("steps", every(4, [19, 6, 11, 27]))
+@pytest.mark.long
+@pytest.mark.parametrize("steps", [19, 6, 11, 27])
 def test_several_models_resume_as_if_there_had_been_no_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:

@@ -83,6 +83,7 @@ def prepared_by_the_step(count: int) -> list[Any]:
     return [tf.ones([8])]  # and the model takes [batch, steps, 1]
 
 
+@pytest.mark.long
 def test_an_exported_model_is_called_with_what_its_signature_says(tmp_path: Path) -> None:
     model = keras.Sequential([keras.Input([None, 1]), keras.layers.Dense(2)])
     model.export(str(tmp_path / "savedmodel"), verbose=False)
@@ -93,6 +94,7 @@ def test_an_exported_model_is_called_with_what_its_signature_says(tmp_path: Path
     )
 
 
+@pytest.mark.long
 def test_a_savedmodel_that_holds_no_variable_is_no_release(tmp_path: Path) -> None:
     module = tf.Module()
     module.serve = tf.function(lambda x: 2.0 * x, input_signature=[tf.TensorSpec([None])])
