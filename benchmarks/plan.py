@@ -13,6 +13,7 @@ class Plan:
     Attributes:
       rounds, seconds: of each comparison of rates, and how long each side runs in a round.
       long_rounds, long_seconds: the same where the bar is as close as a few percent.
+      fitted: the models that `trainerd.keras.fit` trains: "tiny", "digits".
       processes: how many processes of each side are measured, where two of one program differ by more than the bar.
       signal_rounds, signals: how often so many signals are sent.
       statuses: how often `trainerd status` is run.
@@ -29,6 +30,7 @@ class Plan:
     seconds: float
     long_rounds: int
     long_seconds: float
+    fitted: tuple[str, ...]
     processes: int
     signal_rounds: int
     signals: int
@@ -49,6 +51,7 @@ FULL = Plan(
     seconds=2.0,
     long_rounds=25,
     long_seconds=2.0,
+    fitted=("tiny", "digits"),
     processes=5,
     signal_rounds=5,
     signals=200,
@@ -67,6 +70,7 @@ SHORT = Plan(
     seconds=0.9,
     long_rounds=1,
     long_seconds=0.9,
+    fitted=("tiny",),
     processes=1,
     signal_rounds=1,
     signals=40,

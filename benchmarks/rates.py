@@ -77,10 +77,11 @@ def digits_keras(plan: Plan) -> list[Figure]:
 
 def fit(plan: Plan) -> list[Figure]:
     """`trainerd.keras.fit` beside `model.fit`: alone, with the bar, and with a callback of each batch."""
-    return [*_fit(plan, "tiny", 10.0, None), *_fit(plan, "digits", 1.5, Bar(AT_LEAST, 1.0))]
+    return [figure for name in plan.fitted for figure in _fit(plan, name)]
 
 
-def _fit(plan: Plan, name: str, least: float, beside_many: Bar | None) -> list[Figure]:
+def _fit(plan: Plan, name: str) -> list[Figure]:
+    least, beside_many = {"tiny": (10.0, None), "digits": (1.5, Bar(AT_LEAST, 1.0))}[name]
     sides = (
         ("1", "trainerd"),
         ("1", "trainerd", "bar"),
