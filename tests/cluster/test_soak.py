@@ -16,7 +16,7 @@ from tests.waiting import wait_for
 from trainerd.rundir.state import Phase
 
 COUNT = 2
-STEPS_PER_FAULT = 400
+STEPS_PER_FAULT = 700
 LIFE_SECS = 600.0
 FAULTS = ("kill", "kill", "pause", "stop", "both", "save")
 
@@ -27,7 +27,7 @@ def test_random_faults_of_random_workers_change_nothing(cluster: Cluster, record
     cluster.configure("own", COUNT, f"max_steps = {steps}\n[checkpoint]\nsave_model_steps = 97\nkeep_last = 3\n")
     cluster.start(COUNT, logdir="whole")
     assert cluster.end() == [0] * COUNT, cluster.text
-    done = 0
+    done = hit = 0
     while True:
         cluster.start(COUNT)
         began = chance.choice([Phase.GATHERING, Phase.STARTING, Phase.TRAINING, Phase.TRAINING, Phase.TRAINING])
@@ -39,13 +39,14 @@ def test_random_faults_of_random_workers_change_nothing(cluster: Cluster, record
         fault = "save"
         while done < times and fault == "save":  # a save ends nothing, so another fault follows it
             fault = chance.choice(FAULTS)
-            inflict(cluster, fault, chance.randrange(COUNT))
+            hit += inflict(cluster, fault, chance.randrange(COUNT))
             done += 1
         codes = end(cluster)
         assert set(codes) <= {0, 76, -signal.SIGKILL, -signal.SIGALRM}, cluster.text
         if chief.state.phase is Phase.FINISHED:
             break
-    record_property("faults of random workers", done)
+    assert hit, "the run was over before each fault"
+    record_property("faults of random workers", hit)
     assert cluster.values(steps) == cluster.values(steps, "whole")
 
 
@@ -71,11 +72,11 @@ def end(cluster: Cluster) -> list[int]:
     return cluster.end()
 
 
-def inflict(cluster: Cluster, fault: str, rank: int) -> None:
-    """One fault. After it all workers end by themselves, but after `save`."""
+def inflict(cluster: Cluster, fault: str, rank: int) -> bool:
+    """One fault. After it all workers end by themselves, but after `save`. False: the run was over before."""
     victim = cluster.workers[rank]
     if not all(worker.is_alive() for worker in cluster.workers):
-        return
+        return False
     if fault == "kill":
         victim.signal(signal.SIGKILL)
     elif fault == "stop":
@@ -87,3 +88,4 @@ def inflict(cluster: Cluster, fault: str, rank: int) -> None:
         victim.signal(signal.SIGUSR1)
     for worker in cluster.workers if fault == "both" else [victim] if fault == "pause" else []:
         worker.signal(signal.SIGTERM)
+    return True
