@@ -13,6 +13,7 @@ import pytest
 from tests.process.conftest import Start, small_disk, start
 from tests.process.trainers import Trainer, variables
 from tests.unit.test_workers_gathering import free_port
+from tests.waiting import DEADLINE_SECS
 from trainerd.rundir.paths import RunDirectory
 
 __all__ = ["small_disk", "start"]
@@ -64,9 +65,9 @@ class Cluster:
         """Wait until the chief has trained up to a step."""
         self.workers[0].until_training(step)
 
-    def end(self) -> list[int]:
+    def end(self, seconds: float = DEADLINE_SECS) -> list[int]:
         """Wait until all have ended; their exit codes."""
-        return [worker.end() for worker in self.workers]
+        return [worker.end(seconds) for worker in self.workers]
 
     def values(self, step: int, logdir: str = "run") -> dict[str, str]:
         """The variables of a checkpoint."""

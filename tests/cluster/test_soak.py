@@ -16,7 +16,7 @@ from tests.waiting import wait_for
 from trainerd.rundir.state import Phase
 
 COUNT = 2
-STEPS_PER_FAULT = 700
+STEPS_PER_FAULT = 400
 LIFE_SECS = 600.0
 FAULTS = ("kill", "kill", "pause", "stop", "both", "save")
 
@@ -26,7 +26,7 @@ def test_random_faults_of_random_workers_change_nothing(cluster: Cluster, record
     steps, chance = STEPS_PER_FAULT * times, random.Random(times)
     cluster.configure("own", COUNT, f"max_steps = {steps}\n[checkpoint]\nsave_model_steps = 97\nkeep_last = 3\n")
     cluster.start(COUNT, logdir="whole")
-    assert cluster.end() == [0] * COUNT, cluster.text
+    assert cluster.end(LIFE_SECS) == [0] * COUNT, cluster.text
     done = hit = 0
     while True:
         cluster.start(COUNT)
