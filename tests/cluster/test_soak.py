@@ -82,7 +82,7 @@ def inflict(cluster: Cluster, fault: str, rank: int) -> bool:
     elif fault == "stop":
         victim.signal(signal.SIGSTOP)
         others = [worker for worker in cluster.workers if worker is not victim]
-        wait_for(lambda: not any(worker.is_alive() for worker in others), "the end of the others")
+        wait_for(lambda: not any(worker.is_alive() for worker in others), "the end of the others", LIFE_SECS)
         victim.signal(signal.SIGCONT)
     elif fault == "save":
         victim.signal(signal.SIGUSR1)
