@@ -1,7 +1,7 @@
 // The table of all runs, the charts of those that are checked, the details of those that are opened. chart.js is before it.
 
 const EVERY_MS = 2000, SURE_MS = 4000, STILL_READING_MS = 50, AT_REST_SECS = 30;
-const CHECKED_AT_FIRST = 4, MOST_CHECKED = 20, MOST_CHARTS = 24, COLORS = 8, AT_ONCE = 40;
+const CHECKED_AT_FIRST = 4, MOST_CHECKED = 20, MOST_CHARTS = 24, COLORS = 8;
 const KINDS = ["training", "trained again", "saving", "evaluating", "starting", "paused", "down"];
 const rows = new Map(), cards = new Map(), details = new Map(), colors = new Map(); // by the name of a run
 const view = { charts: new Map(), cross: null };
@@ -216,8 +216,7 @@ function showTags(element, tags) {
 }
 
 function showRows() {
-  const all = sortedRuns(), runs = rows.size ? all : all.slice(0, AT_ONCE), shown = new Set(runs.map((run) => run.name));
-  if (runs.length < all.length) requestAnimationFrame(() => setTimeout(showRows)); // when these have been painted
+  const runs = sortedRuns(), shown = new Set(runs.map((run) => run.name));
   for (const name of rows.keys()) if (!shown.has(name)) {
     rows.get(name).element.remove();
     rows.delete(name);
