@@ -1,7 +1,4 @@
-"""What a person waits for: `trainerd status`, the dashboard, and the first step of a resumed run.
-
-status, dashboard, resume, variables.
-"""
+"""How long a person waits: status, dashboard, resume, variables."""
 
 from __future__ import annotations
 
@@ -49,8 +46,8 @@ def status(plan: Plan) -> list[Figure]:
 
 
 def dashboard(plan: Plan) -> list[Figure]:
-    """The dashboard's first look at many runs, and a look at which some have trained on."""
-    from trainerd.watch.page.server import Page  # the watcher's packages are those of this benchmark alone
+    """The time that the dashboard takes to list many runs: at first, and again after some of them have trained."""
+    from trainerd.watch.page.server import Page  # only this benchmark needs the watcher's packages
     from trainerd.watch.run_reader import Runs
 
     with tempfile.TemporaryDirectory(prefix="trainerd-bench-") as folder:
@@ -109,13 +106,13 @@ def variables(plan: Plan) -> list[Figure]:
 
 
 def _each_look_reads() -> Callable[[], float]:
-    """A clock on which a minute passes between two looks, so that none shows what an earlier one has read."""
+    """A clock that advances a minute at each reading, so that the watcher reads all states for each look."""
     minutes = itertools.count(0, 60)
     return lambda: float(next(minutes))
 
 
 def _seconds_of_a_look(url: str) -> float:
-    """Seconds until a browser has the document and all runs."""
+    """The seconds that the document and the list of all runs take over HTTP."""
     begun = time.perf_counter()
     for path in ("", "runs.json"):
         with urllib.request.urlopen(url + path, timeout=PATIENCE) as answer:

@@ -73,7 +73,7 @@ def end(cluster: Cluster) -> list[int]:
 
 
 def inflict(cluster: Cluster, fault: str, rank: int) -> bool:
-    """One fault. After it all workers end by themselves, but after `save`. False: the run was over before."""
+    """Inflict one fault, after which all workers end, but for `save`. Return whether the run still ran."""
     victim = cluster.workers[rank]
     if not all(worker.is_alive() for worker in cluster.workers):
         return False
