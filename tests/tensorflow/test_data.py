@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +121,23 @@ def test_a_trial_removes_the_files_that_its_datasets_have_written(
     left = {path for path in tmp_path.rglob("*") if path.is_file() and not path.name.startswith("position")}
     assert left >= before and not [path for path in left if path.name.startswith("cache")]
     assert not (tmp_path / "snapshot").exists()
+
+
+def test_a_session_that_is_closed_ends_its_input() -> None:
+    ended = threading.Event()
+
+    def numbers() -> Iterator[int]:
+        try:
+            yield from itertools.count()
+        finally:
+            ended.set()
+
+    dataset = tf.data.Dataset.from_generator(numbers, output_signature=tf.TensorSpec([], tf.int64))
+    session = FunctionSession(trainerd.Job(lambda number: {"number": number}, dataset=dataset), exact_input=False)
+    session.run_until(2)
+    assert not ended.is_set()
+    session.close()
+    assert ended.wait(60)
 
 
 def test_a_job_whose_cache_is_half_written_says_so_and_saves_no_position(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -110,3 +111,20 @@ def test_another_job_is_refused(rundir: RunDirectory) -> None:
     with pytest.raises(DataError, match="another:job"):
         train(rundir, entry="another:job")
     assert saved(rundir) == [(100, "finish")]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_session_is_closed_after_its_last_save(rundir: RunDirectory, fails: bool) -> None:
+    saved_before: list[list[tuple[int, str]]] = []
+
+    class Closed(Trained):
+        def close(self) -> None:
+            saved_before.append(saved(rundir))
+
+    def on_step(step: int) -> None:
+        if fails and step == 5:
+            raise JobError("step 5 failed", step=4, sound=True)
+
+    with contextlib.suppress(JobError):
+        train_here(lambda config: Closed(on_step=on_step), config(rundir))
+    assert saved_before == [[(4, "failure") if fails else (100, "finish")]]

@@ -234,6 +234,10 @@ class Session(Model, Protocol):
         """
         return  # a job may do nothing
 
+    def close(self) -> None:
+        """Release what it reads from: the last save is done, and nothing follows."""
+        return  # a job may read from nothing
+
     def events(self, logdir: Path) -> Any:
         """Make the writer of its event files in this folder; see `Events`."""
 

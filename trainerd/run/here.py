@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 
 from trainerd.config.schema import Config
@@ -52,7 +53,8 @@ def train_here(
         assert reporter is not None
         reporter.set(**config.description())
         try:
-            outcome = driven.train(config, host.made(make, config), rundir, host, reporter)
+            with contextlib.closing(host.made(make, config)) as session:
+                outcome = driven.train(config, session, rundir, host, reporter)
         except BaseException as error:
             host.report_end(LOOP_ENDED, error)
             raise

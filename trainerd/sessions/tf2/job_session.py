@@ -234,6 +234,11 @@ class FunctionSession(Session):
             )
         return "Use another `logdir` for another model."
 
+    def close(self) -> None:
+        """End the iterator, so that Python need not wait for it when it collects garbage."""
+        if self._iterator is not None:
+            retire(self._job.dataset, self._iterator)
+
     def _read_anew(self) -> None:
         """Read with another iterator from now on."""
         retire(self._job.dataset, self._iterator)
