@@ -15,7 +15,7 @@ import pytest
 from tests.fake import FakeSession
 from tests.unit.test_workers_gathering import SECS, Call
 from tests.waiting import wait_for
-from trainerd.errors import ConfigError, JobError, PeerFailedError, PeerLostError, TrainerdError
+from trainerd.errors import ConfigError, EntryError, JobError, PeerFailedError, PeerLostError, TrainerdError
 from trainerd.loop.contract import Steps
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.outcome import Outcome
@@ -24,7 +24,7 @@ from trainerd.rundir.state import Answer, LastCheckpoint, Phase, State, WorkerSt
 from trainerd.workers.chief import Chief
 from trainerd.workers.peer import Message, Peer
 from trainerd.workers.step_watch import StepWatch
-from trainerd.workers.training.lockstep import ChiefSession, WorkerCommands
+from trainerd.workers.training.lockstep import ChiefSession, WorkerCommands, explained
 from trainerd.workers.trouble import Trouble
 from trainerd.workers.wire import Wire
 from trainerd.workers.worker import Worker
@@ -340,8 +340,19 @@ def test_a_collective_that_failed_is_explained_by_who_has_caused_it(
         session.run_until(3)
     monkeypatch.setattr("trainerd.workers.trouble.EXPLAIN_SECS", 0.01)
     alone = pair(Replicated(on_step=fails_at(1, Collective("timed out"))))
-    with pytest.raises(PeerLostError, match="did not come together in a step: timed out"):
+    with pytest.raises(PeerLostError, match="did not come together: timed out"):
         alone.leading().run_until(3)
+
+
+@pytest.mark.parametrize("in_a_job", [True, False])
+def test_a_collective_that_failed_while_the_job_is_built_is_no_fault_of_the_job(in_a_job: bool) -> None:
+    def build() -> None:
+        if not in_a_job:
+            raise Collective("timed out")
+        raise EntryError("the job could not be built") from Collective("timed out")
+
+    with pytest.raises(PeerLostError, match="did not come together: timed out"):
+        explained(build, lambda: None, cast(Any, Replicas()))
 
 
 def test_workers_that_build_another_job_are_refused(pair: Callable[..., Pair]) -> None:

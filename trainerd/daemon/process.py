@@ -298,10 +298,11 @@ class TrainerProcess:
         with uncollected():
             with tensorflow_import.stderr_to(self._rundir.log):
                 from trainerd import open_job
-            engine = self._form(open_job.import_job) if self._member is not None else None
-            if self._open_session is not None:
-                return self._open_session(self._config, engine)
-            return open_job.open_entry(self._config, engine)
+            opened = self._open_session or open_job.open_entry
+            if self._member is None:
+                return opened(self._config, None)
+            engine = self._form(open_job.import_job)
+            return self._member.built(lambda: opened(self._config, engine))
 
     def _form(self, import_job: Callable[[Config], None]) -> Any:
         """Make TensorFlow's cluster, after the job's module has configured TensorFlow. Return its engine."""

@@ -7,11 +7,11 @@ import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainerd.checkpoints.snapshot import Snapshot
 from trainerd.config import fingerprint
-from trainerd.errors import ConfigError, JobError, PeerLostError, TrainerdError
+from trainerd.errors import ConfigError, EntryError, JobError, PeerLostError, TrainerdError
 from trainerd.loop.contract import Steps
 from trainerd.loop.flag import Flag
 from trainerd.workers.chief import Chief
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from trainerd.workers.engine.engine import Engine
 
+T = TypeVar("T")
 Running = Callable[[], contextlib.AbstractContextManager[None]]
 PERIOD_SECS = 0.08  # how often the workers agree on whether to continue, by the clock
 _MOST_STEPS = 65536
@@ -196,7 +197,7 @@ class ChiefSession:
         return found, self._chief.answers()
 
 
-def explained(do: Callable[[], Any], explain: Callable[[], None], replicas: Engine) -> Any:
+def explained(do: Callable[[], T], explain: Callable[[], None], replicas: Engine) -> T:
     """Do something that all workers do together. If another worker made it fail, raise that worker's error.
 
     Raises:
@@ -205,12 +206,13 @@ def explained(do: Callable[[], Any], explain: Callable[[], None], replicas: Engi
     """
     try:
         return do()
-    except JobError as error:
-        if error.__cause__ is None or not replicas.caused(error.__cause__):
+    except Exception as error:
+        cause = error.__cause__ if isinstance(error, JobError | EntryError) else error
+        if cause is None or not replicas.caused(cause):
             raise
         explain()
-        said = str(error.__cause__).partition("\n")[0]
-        raise PeerLostError(f"the workers did not come together in a step: {said}") from error.__cause__
+        said = str(cause).partition("\n")[0]
+        raise PeerLostError(f"the workers did not come together: {said}") from cause
 
 
 def means(logs: Sequence[Mapping[str, float]]) -> dict[str, float]:

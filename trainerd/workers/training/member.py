@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 from trainerd.config.schema import Config
 from trainerd.errors import EntryError, PeerLostError, TrainerdError
@@ -33,9 +33,11 @@ from trainerd.workers.peer import Message, Peer
 from trainerd.workers.place import Place, set_place
 from trainerd.workers.plan import ClusterPlan, WorkerAddress
 from trainerd.workers.step_watch import StepWatch
-from trainerd.workers.training.lockstep import ChiefSession, WorkerCommands
+from trainerd.workers.training.lockstep import ChiefSession, WorkerCommands, explained
 from trainerd.workers.trouble import Trouble
 from trainerd.workers.worker import Worker
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -227,6 +229,14 @@ class ClusterProcess:
             PeerLostError("the job was not built in time (watchdog.first_step_secs): do all workers build the same?"),
         )
         return self._engine
+
+    def built(self, build: Callable[[], T]) -> T:
+        """Build the job, which all do together where it makes variables. Returns what `build` does.
+
+        Raises:
+          PeerLostError: another worker is gone, or does not answer.
+        """
+        return explained(build, self._trouble.explain, self._engine)
 
     def _pause_if_received(self) -> None:
         """Request a pause if TensorFlow received SIGTERM while it formed the cluster."""
