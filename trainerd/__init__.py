@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from trainerd.programs.monitored.singular_session import SingularMonitoredSession
     from trainerd.programs.monitored.training_session import MonitoredTrainingSession
     from trainerd.programs.supervisor.supervisor import Supervisor
+    from trainerd.sessions.tf2.devices import strategy
     from trainerd.workers.place import cluster
 
 __all__ = [
@@ -93,6 +94,7 @@ __all__ = [
     "stop_if_lower_hook",
     "stop_if_no_decrease_hook",
     "stop_if_no_increase_hook",
+    "strategy",
     "train_and_evaluate",
 ]
 
@@ -136,6 +138,7 @@ _LATER = {
     "stop_if_lower_hook": "trainerd.programs.experiment.early_stopping",
     "stop_if_no_decrease_hook": "trainerd.programs.experiment.early_stopping",
     "stop_if_no_increase_hook": "trainerd.programs.experiment.early_stopping",
+    "strategy": "trainerd.sessions.tf2.devices",
     "train_and_evaluate": "trainerd.programs.experiment.train_and_evaluate",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,7 @@ from trainerd.config.schema import Config
 from trainerd.errors import EntryError
 from trainerd.history import run_job
 from trainerd.job.definition import GraphJob, Job, KerasJob, Program, Scheduled
+from trainerd.job.devices import set_devices
 from trainerd.job.entry import import_module, load_job
 from trainerd.job.source import source_of
 from trainerd.loop.contract import Session
@@ -23,6 +25,7 @@ from trainerd.programs.experiment.train_and_evaluate import TrainAndEvaluate
 from trainerd.run.host import default_logdir
 from trainerd.script.run import first_session
 from trainerd.sessions.tf1.job_session import GraphJobSession
+from trainerd.sessions.tf2.devices import strategy
 from trainerd.sessions.tf2.job_session import FunctionSession
 from trainerd.system.absolute import absolute
 from trainerd.workers.engine.engine import Engine
@@ -52,6 +55,11 @@ def open_entry(
     if engine is not None:
         return _replicated(config, engine, wrap)
     job = _load(config)
+    if config.devices is not None and not isinstance(job, Job | KerasJob):
+        raise EntryError(
+            f"devices = {config.devices!r}: several devices train a trainerd.Job or KerasJob, and {config.entry} "
+            f"returns a {type(job).__name__}. Leave it out."
+        )
     if isinstance(job, Scheduled):
         return _program_of(job, config)
     return job if isinstance(job, Program) else _session_of(job, config)
@@ -61,6 +69,8 @@ def _replicated(config: Config, engine: Engine, wrap: Callable[[Job], Job]) -> S
     from trainerd.workers.training.replicated_keras import ReplicatedKerasSession
     from trainerd.workers.training.replicated_session import ReplicatedSession
 
+    if config.devices is not None:
+        raise EntryError(f"devices = {config.devices!r}: each of several workers trains on one device. Leave it out.")
     with engine.scope():
         job = _load(config)
     if not isinstance(job, Job | KerasJob):
@@ -129,6 +139,7 @@ def import_job(config: Config) -> None:
 
 
 def _configure(config: Config) -> None:
+    set_devices(config.devices)
     if config.seed is not None:
         tf.keras.utils.set_random_seed(config.seed)
     if config.deterministic:
@@ -148,7 +159,9 @@ def _load(config: Config) -> AnyJob | Program | Scheduled:
         "run_config": lambda: RunConfig(model_dir=logdir),
         "hparams": lambda: None,
     }
-    with default_logdir(logdir):
+    if config.devices is not None:
+        import_module(config.entry, config.folder)  # it may configure the devices
+    with default_logdir(logdir), strategy().scope() if config.devices is not None else contextlib.nullcontext():
         return load_job(config.entry, config.folder, offered, _as_scheduled)
 
 
@@ -200,4 +213,4 @@ def _session_of(
 
         options |= {"writes": writes, "trial_steps": trial_steps, "max_steps": config.max_steps}
         return KerasJobSession(job, wrap=wrap, **options)
-    return FunctionSession(wrap(job), **options)
+    return FunctionSession(job, wrap=wrap, **options)

@@ -146,23 +146,6 @@ def test_a_wrong_argument_is_refused_before_it_trains(options: dict[str, Any]) -
         KerasJobSession(trainerd.KerasJob(a_line(), (X, Y), **options))
 
 
-class TwoReplicas:
-    """A strategy of two devices, which this process has not."""
-
-    num_replicas_in_sync = 2
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_a_model_of_a_strategy_is_refused(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """One of a single device too: its optimizer wants to be called in that strategy's scope."""
-    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
-        model = a_line()
-    if count == 2:
-        monkeypatch.setattr(type(model), "distribute_strategy", TwoReplicas())
-    with pytest.raises(EntryError, match=r"outside of `strategy\.scope\(\)`"):
-        KerasJobSession(trainerd.KerasJob(model, (X, Y)))
-
-
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_arrays_are_taken_in_the_forms_that_fit_takes(shuffle: bool) -> None:
     def two() -> keras.Model:

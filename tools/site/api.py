@@ -15,6 +15,7 @@ FOLDER = PurePosixPath("reference/api")
 ROOMS = {
     "job": "Jobs",
     "checkpoints": "Python state",
+    "sessions": "Devices",
     "workers": "Clusters",
     "supervisor": "Supervisor",
     "monitored": "Monitored sessions",

@@ -25,6 +25,11 @@ Share = Annotated[float, Meta(ge=0.0001, le=1)]
 Count = Annotated[int, Meta(ge=0, le=2**62)]
 
 
+Devices = (
+    Literal["all"]
+    | Annotated[int, Meta(ge=1, le=1024, description='"all", a whole number, 1 or more, or a list of names')]
+    | Annotated[tuple[str, ...], Meta(min_length=1)]
+)
 Positive = Annotated[int, Meta(ge=1, le=2**62)]
 
 
@@ -205,6 +210,12 @@ class Config:
     )
     seed: Annotated[int, Meta(ge=0, lt=2**32)] | None = key(
         None, "", "Seeds Python, NumPy, TensorFlow and Keras before the job is built. Default: each new run differs."
+    )
+    devices: Devices | None = key(
+        None,
+        "",
+        'The devices that train together, each with its part of every batch: `"all"`, how many, or their names, such '
+        'as `["GPU:0", "GPU:2"]`. Default: one.',
     )
     input_position: Literal["exact", "restart"] = key(
         "exact", "", "`exact`: the dataset's position is saved. `restart`: each start begins at its first element."

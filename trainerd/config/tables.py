@@ -177,7 +177,7 @@ def _plain(kind: Any, message: str, value: object) -> str:
         return _of_list(choices, value) if choices else "expected a list of strings"
     if choices:
         if get_args(kind)[0] is not choices[0]:  # a number, or one of these
-            return f'expected a number, 0 or more, or "{choices[0]}"'
+            return "expected " + (_description(kind) or f'a number, 0 or more, or "{choices[0]}"')
         return "expected one of " + ", ".join(f'"{c}"' for c in choices)
     if "matching regex" in message and (described := _description(kind)):
         return f"expected {described}"

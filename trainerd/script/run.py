@@ -12,6 +12,7 @@ from typing import Any
 from trainerd.config.schema import Config
 from trainerd.errors import EntryError, TrainerdError
 from trainerd.job.definition import Program
+from trainerd.job.devices import set_devices
 from trainerd.job.user_code import end_of, job_traceback, user_code
 from trainerd.loop.contract import Session
 from trainerd.script.adoption import adopted, refused, warned
@@ -91,6 +92,7 @@ def _path_of(config: Config) -> Path:
 
 def _run(path: Path, config: Config, otherwise: contextlib.AbstractContextManager[None]) -> None:
     """Run the script, with its `fit` adopted if the config says so, and otherwise in this context."""
+    set_devices(config.devices)
     own = sys.argv[:]
     sys.argv[:] = [str(path), *config.script.arguments]
     sys.path.insert(0, str(path.parent))

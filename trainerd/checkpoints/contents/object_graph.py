@@ -15,6 +15,7 @@ import tensorflow as tf
 from tensorflow.python.checkpoint import graph_view, save_util
 from tensorflow.python.training.saving import saveable_object, saveable_object_util
 
+from trainerd.checkpoints.contents.device_copies import copies_of
 from trainerd.errors import EntryError
 
 GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -136,7 +137,7 @@ def variables_among(objects: Iterable[Any]) -> list[Any]:
 def handles_of(objects: Iterable[Any]) -> set[int]:
     """Return the identities of the handles of objects: variables, lookup tables and iterators."""
     found = list(objects)
-    handles = [variable.handle for variable in variables_among(found)]
+    handles = [copy.handle for variable in variables_among(found) for copy in copies_of(variable)]
     handles += [each.resource_handle for each in found if hasattr(each, "resource_handle")]
     handles += [each._iterator_resource for each in found if isinstance(each, tf.data.Iterator)]
     return set(map(id, handles))

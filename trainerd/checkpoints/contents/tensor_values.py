@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainerd.checkpoints.contents.device_copies import copies_of
+
 # What gives its own memory, and writes into it in place: TensorFlow 1's own kind of variable, and a DenseHashTable.
 # A resource variable gives its memory too, and takes another one when it is written to.
 _WRITTEN_IN_PLACE = ("VariableV2", "Variable", "TemporaryVariable", "LookupTableExport", "LookupTableExportV2")
@@ -32,7 +34,7 @@ class Values:
     """
 
     def __init__(self, variables: Iterable[Any]) -> None:
-        self._values = [(each, tf.convert_to_tensor(each)) for each in variables]
+        self._values = [(copy, tf.convert_to_tensor(copy)) for each in variables for copy in copies_of(each)]
 
     def put_back(self) -> None:
         """Assign them to the variables again."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from trainerd.config import parse
 from trainerd.config.schema import Config
+from trainerd.errors import ConfigError
 from trainerd.history.run_job import this_program
 from trainerd.job.definition import KerasJob
 from trainerd.job.source import source_of_program
@@ -116,6 +117,8 @@ def fit(
     rundir = rundir_for(absolute(Path(logdir)))
     calls = calls_in(rundir, model)
     config = parse.parse({**(settings or {}), "logdir": str(rundir), "entry": "fit:fit"})
+    if config.devices is not None:
+        raise ConfigError("settings: `devices` has no effect here. Make the model in the scope of a MirroredStrategy.")
     config = replace(config, entry=this_program(), accept_changes=calls.accepts_changes)
     host = host_of_call(calls.rundir, config.entry)
     counts = host.effective_config(config, on_schedule=True)

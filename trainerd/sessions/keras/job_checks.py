@@ -13,6 +13,7 @@ import tensorflow as tf
 from trainerd.errors import EntryError
 from trainerd.job.definition import KerasJob
 from trainerd.sessions.input.shuffled_indices import shuffled_indices
+from trainerd.text import counted
 from trainerd.workers.place import cluster
 from trainerd.workers.training.worker_batches import worker_batches
 
@@ -73,6 +74,23 @@ def data_of(job: KerasJob) -> tuple[tf.data.Dataset, int | None, int | None]:
     return dataset, None, job.steps_per_epoch or size
 
 
+def require_parts(job: KerasJob, devices: int) -> None:
+    """Refuse arrays of which a batch has not an example for each device.
+
+    Raises:
+      EntryError: there is such a batch.
+    """
+    if isinstance(job.data, tf.data.Dataset):
+        return
+    count = _arrays_of(job)[1]
+    least = min(count, job.batch_size, count % job.batch_size or count)
+    if least < devices:
+        raise EntryError(
+            f"KerasJob: {devices} devices part each batch among them, and one of {count} examples in batches of "
+            f"{job.batch_size} has {counted(least, 'example')}. Take another batch_size."
+        )
+
+
 def validation_inputs(validation_data: Any) -> Any:
     """Return the data that a validation reads: a dataset, or the arrays of the inputs; None without a validation."""
     return None if validation_data is None else keras.utils.unpack_x_y_sample_weight(validation_data)[0]
@@ -121,11 +139,6 @@ def require_trainable(model: Any, name: str = "KerasJob") -> None:
         raise EntryError(f"{name}: the model must be a keras.Model on TensorFlow, and is {model!r}.")
     if not model.compiled:
         raise EntryError(f"{name}: the model is not compiled. Call model.compile(optimizer, loss, metrics) first.")
-    if has_strategy(model):
-        raise EntryError(
-            f"{name}: the model was made under a tf.distribute strategy. Make it outside of `strategy.scope()`: "
-            "trainerd trains it on one device of each process."
-        )
 
 
 def has_strategy(model: Any) -> bool:

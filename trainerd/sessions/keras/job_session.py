@@ -8,7 +8,7 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from trainerd import text
 from trainerd.checkpoints.contents.kept import KeptValues, restore_kept
-from trainerd.checkpoints.contents.keras_variables import VALUE, hidden_variables
+from trainerd.checkpoints.contents.keras_variables import VALUE
 from trainerd.checkpoints.contents.object_graph import own_objects, variables_among, weights_alone
 from trainerd.checkpoints.contents.python_state import PythonValues, packed, stored
 from trainerd.checkpoints.contents.tensor_values import Values
@@ -33,11 +33,19 @@ from trainerd.sessions.input.validation_data import ValidationData
 from trainerd.sessions.keras.bar import Bar
 from trainerd.sessions.keras.call_data import CallData
 from trainerd.sessions.keras.callbacks import Callbacks, as_numbers, raised_in, without_files
-from trainerd.sessions.keras.job_checks import checked, data_of, epochs_of, validation_inputs
+from trainerd.sessions.keras.job_checks import (
+    checked,
+    data_of,
+    epochs_of,
+    has_strategy,
+    require_parts,
+    validation_inputs,
+)
 from trainerd.sessions.keras.progress import CallHistory, Progress, history_of, names_in, number_of, saveable
 from trainerd.sessions.keras.train_step import LatestArrays, flat, step_of, trained_variables
 from trainerd.sessions.tf2.eager_step import EagerStep
 from trainerd.sessions.tf2.job_session import FunctionSession, examples_of
+from trainerd.sessions.tf2.replicas import Replicas
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +105,8 @@ class KerasJobSession(FunctionSession):
         self._model = job.model
         self._data, self._size, self._epoch_steps = data_of(job)
         self._is_done_before, self._bar, self._follows = False, bar, follows
+        if (replicas := self._replicas_of(())) is not None:
+            require_parts(job, replicas.count)
         callbacks = job.callbacks if writes else without_files(job.callbacks)
         elsewhere = [each for each in job.callbacks if each not in callbacks]
         length, ahead = self._epoch_steps, None if job.epochs is None else job.epochs - job.initial_epoch
@@ -115,7 +125,7 @@ class KerasJobSession(FunctionSession):
         state = {**self._models, _STATE: PythonValues(self._read_progress, self._write_progress)}
         self._arrays = LatestArrays()
         self._names = set[str]()  # what the step gives
-        super().__init__(wrap(Job(self._step_of(job.model), dataset=self._data, state=state)), **options)
+        super().__init__(Job(self._step_of(job.model), dataset=self._data, state=state), wrap=wrap, **options)
         read = validation_inputs(job.validation_data)
         self._call_data, self._program = data, program
         self._progress.data = {} if data is None else data.of(job.model)  # which is built now
@@ -316,15 +326,20 @@ class KerasJobSession(FunctionSession):
 
     def _step_of(self, model: Any) -> Any:
         """Return the model's own step."""
-        return step_of(model, self._arrays, self._names)
+        return step_of(model, self._arrays, self._names, self._replicas_of(()))
+
+    def _replicas_of(self, variables: Iterable[Any]) -> Replicas | None:
+        """Return the devices for which the model was made, which may have no variables yet."""
+        return Replicas.of([self._model.distribute_strategy] if has_strategy(self._model) else [])
+
+    def _on_replicas(self, step: Any) -> Any:
+        return step
 
     def _trace(self, step: Any) -> Any:
         """Return the step, traced; or as Python runs it, if the model is compiled so."""
         if not self._model.run_eagerly:
             return super()._trace(step)
-        tracked = variables_among(own_objects(tf.train.Checkpoint(**self._models)))
-        known = [*tracked, *hidden_variables(self._models, tracked).values()]
-        return EagerStep(step, [self._iterator.element_spec], known)
+        return EagerStep(step, [self._iterator.element_spec], self._variables_of(self._models))
 
     def _begin(self, was: Progress | None) -> None:
         """Begin or resume the training. The callbacks begin first, since the checkpoint overwrites what they do."""

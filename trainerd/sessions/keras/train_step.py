@@ -9,17 +9,26 @@ import numpy as np
 import tensorflow as tf
 
 from trainerd.checkpoints.contents.keras_variables import identity
+from trainerd.sessions.tf2.replicas import Replicas
 
 
-def step_of(model: Any, arrays: LatestArrays | None = None, names: set[str] | None = None) -> Any:
+def step_of(
+    model: Any,
+    arrays: LatestArrays | None = None,
+    names: set[str] | None = None,
+    replicas: Replicas | None = None,
+) -> Any:
     """Return the model's own step as a function, made as `fit` makes it: for Python, if the model runs eagerly.
 
     Args:
       model: the model, compiled.
       arrays: keeps the arrays that it returns. None: nobody asks for them.
       names: gets the names of all that it returns.
+      replicas: those that do it together; None: it runs on one device.
     """
     step = tf.function(model.train_step, autograph=False, jit_compile=True) if model.jit_compile else model.train_step
+    if replicas is not None:
+        step = replicas.replicated(step)
 
     def train_step(data: Any) -> dict[str, tf.Tensor]:
         given = step(data)

@@ -36,7 +36,7 @@ class EagerStep:
 
     def __init__(self, step: Callable[..., Any], batch: list[Any], variables: Iterable[Any]) -> None:
         self._step = step
-        self.structured_outputs = self._rehearse(batch, variables)
+        self.structured_outputs = rehearse(step, batch, variables)
         try:
             self.graph = tf.function(step, autograph=False).get_concrete_function(*batch).graph
         except FAILURES as error:
@@ -52,32 +52,51 @@ class EagerStep:
         """Run the step."""
         return self._step(*batch)
 
-    def _rehearse(self, batch: list[Any], variables: Iterable[Any]) -> Any:
-        """Call the step with zeros, and put back all variables. Returns what it returns."""
-        made: list[tuple[Any, tf.Tensor]] = []
 
-        def make(next_creator: Callable[..., Any], **options: Any) -> Any:
-            variable = next_creator(**options)
-            made.append((variable, tf.identity(variable)))
-            return variable
+def rehearse(step: Callable[..., Any], batch: list[Any], variables: Iterable[Any], *, size: int = 1) -> Any:
+    """Call a step with a batch of zeros, so that it makes its variables, and put back all variables.
 
-        def failed(error: BaseException) -> EntryError:
-            return EntryError(f"the job's train_step fails with a batch of zeros:\n{job_traceback(error)}")
+    Args:
+      step, batch, variables: see `EagerStep`.
+      size: that of a dimension which is open.
 
-        zeros, before = tf.nest.map_structure(_zeros, batch), Values(variables)
+    Returns:
+      What the step returns.
+
+    Raises:
+      EntryError: the step fails.
+    """
+    made: list[tuple[Any, tf.Tensor]] = []
+
+    def make(next_creator: Callable[..., Any], **options: Any) -> Any:
+        variable = next_creator(**options)
+        made.append((variable, tf.identity(variable)))
+        return variable
+
+    def failed(error: BaseException) -> EntryError:
+        return EntryError(f"the job's train_step fails with a batch of zeros:\n{job_traceback(error)}")
+
+    zeros, before = tf.nest.map_structure(lambda spec: _zeros(spec, size), batch), Values(variables)
+    were_eager, level = tf.config.functions_run_eagerly(), tf.get_logger().level
+    tf.config.run_functions_eagerly(True)  # replicas make no variables in a function
+    tf.get_logger().setLevel(logging.ERROR)  # TensorFlow advises against steps of replicas that run eagerly
+    try:
         with user_code(failed), tf.variable_creator_scope(make):
-            outputs = self._step(*zeros)
-        before.put_back()
-        for variable, value in made:
-            variable.assign(value)
-        return outputs
+            outputs = step(*zeros)
+    finally:
+        tf.config.run_functions_eagerly(were_eager)
+        tf.get_logger().setLevel(level)
+    before.put_back()
+    for variable, value in made:
+        variable.assign(value)
+    return outputs
 
 
-def _zeros(spec: Any) -> tf.Tensor:
-    """Return a tensor of zeros. A dimension that is open is 1."""
+def _zeros(spec: Any, size: int) -> tf.Tensor:
+    """Return a tensor of zeros. An open dimension has this size."""
     if type(spec) is not tf.TensorSpec or spec.shape.rank is None:
         raise EntryError(
             f"a model with run_eagerly=True needs data of dense tensors, and a part of the data is {spec}. Compile the "
             "model without run_eagerly=True, or change the data."
         )
-    return tf.zeros([size or 1 for size in spec.shape], spec.dtype)
+    return tf.zeros([each or size for each in spec.shape], spec.dtype)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,20 @@ import keras
 import tensorflow as tf
 
 from trainerd.checkpoints.contents import variable_names
+from trainerd.checkpoints.contents.device_copies import is_distributed, restore_copies, strategy_of
 from trainerd.checkpoints.contents.graph_digest import digest_of
 from trainerd.checkpoints.contents.kept import restore_kept
 from trainerd.checkpoints.contents.keras_variables import (
     drawn_seeds,
     hidden_variables,
+    identity,
+    is_of_seeds,
     is_untracked,
     optimizer_kinds,
     parts_of,
     restore_hidden,
 )
-from trainerd.checkpoints.contents.object_graph import own_objects, tracked_objects, variables_among
+from trainerd.checkpoints.contents.object_graph import own_objects, own_places, tracked_objects, variables_among
 from trainerd.checkpoints.contents.op_kinds import calls_python
 from trainerd.checkpoints.contents.unsaved_state import require_saved
 from trainerd.checkpoints.contents.variable_names import Names, names_of, stored_names
@@ -40,8 +44,10 @@ from trainerd.sessions.input import pipeline
 from trainerd.sessions.input.iterators import begin_again, indices_in, retire
 from trainerd.sessions.input.saveable import has_position, require_saveable
 from trainerd.sessions.input.shuffle_order import begin_order, require_saved_order, require_seeds, restore_order
+from trainerd.sessions.tf2.eager_step import rehearse
 from trainerd.sessions.tf2.metrics import LOSS
 from trainerd.sessions.tf2.numbers import Numbers
+from trainerd.sessions.tf2.replicas import Replicas
 from trainerd.sessions.tf2.weights import weights_of
 from trainerd.sessions.tf2.while_loop import GraphLoop
 
@@ -61,6 +67,7 @@ class FunctionSession(Session):
       stop_on_nan: whether to stop after a step whose loss is not finite.
       repeats: whether its steps must be the same each time: then a step that cannot be is refused.
       source: what the job was made from, for its fingerprint.
+      wrap: maps the job to the one that is trained. Default: the same.
       restores_input: whether the dataset resumes from a restored position. If not, it begins at its beginning, and its
         position is saved from then on.
 
@@ -80,13 +87,18 @@ class FunctionSession(Session):
         repeats: bool = False,
         source: str = "",
         restores_input: bool = True,
+        wrap: Callable[[Job], Job] = lambda job: job,
     ) -> None:
+        if tf.distribute.has_strategy():
+            raise EntryError("training begins in the scope of a strategy. Make the model there, and train after it.")
         self._job = job
         self._source = source
         with tf.device("CPU:0"):
             self._global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
         tf.summary.experimental.set_step(self._global_step)
         self._iterator = _iterate(job.dataset)
+        self._replicas = self._replicas_of(self._variables_of(job.state))
+        self._job = job = wrap(replace(job, train_step=self._on_replicas(job.train_step)))
         self._step = self._trace(job.train_step)
         self._loop = self._make_loop([LOSS] if stop_on_nan else [])
         self._has_read = False  # since it was made or restored
@@ -102,6 +114,8 @@ class FunctionSession(Session):
         self._hidden = hidden_variables(self._job.state, tracked)
         self._hidden |= drawn_seeds(self._step.graph, [*tracked, *self._hidden.values()])
         self._made([*tracked, *self._hidden.values()])
+        self._components = self._differing_copies()
+        self._spread_seeds()
         held = [*tracked_objects(self._checkpoint), *self._hidden.values(), *self._passing]
         self._unsaved = require_saved(self._step.graph, held, refuse=repeats)
         self._numbers = Numbers(job.state, job.settable)
@@ -130,7 +144,7 @@ class FunctionSession(Session):
         """The snapshotter, made when it is needed: a session that only evaluates or exports saves nothing."""
         return Snapshotter(
             self._checkpoint,
-            self._hidden,
+            self._hidden | self._components,
             refuse_nan=self._refuse_nan,
             unsaved=self._unsaved,
             names=self._given_names,
@@ -177,6 +191,12 @@ class FunctionSession(Session):
 
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint into the model, the optimizer, the input and the global step."""
+        self._read(prefix)
+        if not restore_copies(prefix, self._components):
+            self._spread_seeds()
+
+    def _read(self, prefix: Path) -> None:
+        """Read a checkpoint. All devices get the values that one alone would get."""
         if self._restores_input and not has_position(prefix):
             raise DataError(
                 f"{prefix} does not fit the job: it holds no position of the dataset. If it was saved with "
@@ -299,7 +319,7 @@ class FunctionSession(Session):
                 f"{prefix} does not fit the job: its variables are at other places: {found[0]}\nEach would get the "
                 "values of the one that was there before. Put the layers back into the order that they had."
             )
-        FunctionSession.restore(self, prefix)
+        self._read(prefix)
 
     def exportable(self) -> Exportable:
         """Return the job's `export` and `predict`, and its Keras model."""
@@ -331,11 +351,46 @@ class FunctionSession(Session):
 
     # ------------------------------------------------------------------ building
 
+    def _replicas_of(self, variables: Iterable[Any]) -> Replicas | None:
+        """Return the devices for which variables were made; None if they are on one."""
+        return Replicas.of(map(strategy_of, filter(is_distributed, variables)))
+
+    def _on_replicas(self, step: Any) -> Any:
+        """Return the job's step over a whole batch, done by several devices if the job was made for them."""
+        return step if self._replicas is None else self._replicas.replicated(step)
+
+    def _variables_of(self, state: Mapping[str, Any]) -> list[Any]:
+        """Return the variables that a state has before its first step."""
+        parts = {name: part for name, part in state.items() if not is_untracked(part)}
+        for name, part in parts.items():
+            _require_trackable(name, part)
+        tracked = variables_among(own_objects(tf.train.Checkpoint(**parts)))
+        return [*tracked, *hidden_variables(state, tracked).values()]
+
+    def _spread_seeds(self) -> None:
+        """Give each device random numbers of its own."""
+        if self._replicas is not None:
+            self._replicas.spread(variable for key, variable in self._hidden.items() if is_of_seeds(key))
+
+    def _differing_copies(self) -> dict[str, Any]:
+        """Return the copies of variables on several devices that may differ, by their keys in a checkpoint."""
+        if self._replicas is None:
+            return {}
+        places = {**own_places(self._checkpoint), **self._hidden}
+        optimizers = (each for each in parts_of(self._job.state) if isinstance(each, keras.optimizers.Optimizer))
+        same = {identity(variable) for optimizer in optimizers for variable in optimizer.variables}
+        found = {
+            place: each for place, each in places.items() if hasattr(each, "handle") and identity(each) not in same
+        }
+        return self._replicas.differing(found)
+
     def _trace(self, step: Any) -> Any:
         """Return the job's step as one concrete function, from a batch to its metrics."""
+        batch = [] if self._iterator is None else [self._iterator.element_spec]
+        if self._replicas is not None:  # a step on several devices may make no variables in the loop
+            rehearse(step, batch, self._variables_of(self._job.state), size=self._replicas.count)
         if not hasattr(step, "get_concrete_function"):
             step = tf.function(step)
-        batch = [] if self._iterator is None else [self._iterator.element_spec]
         with user_code(lambda error: EntryError(f"the job's train_step does not trace:\n{job_traceback(error)}")):
             return step.get_concrete_function(*batch)
 

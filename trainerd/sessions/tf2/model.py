@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.checkpoints.contents import variable_names
+from trainerd.checkpoints.contents.device_copies import is_distributed
 from trainerd.checkpoints.contents.kept import restore_kept
 from trainerd.checkpoints.contents.keras_variables import optimizer_kinds, parts_of
 from trainerd.checkpoints.contents.object_graph import own_objects, tracked_objects, variables_among
@@ -106,12 +107,18 @@ class CheckpointModel(Model):
 
         Raises:
           DataError: the checkpoint does not fit them; see `DeferredRestore`.
+          EntryError: the variables are on several devices.
         """
         self.calls_python = self.calls_python or calls_python(graph)
         self._restored.variables_made(self.runs)
         self._restored.all_matched(self.runs)  # raises if they come too late
         objects = tracked_objects(self._checkpoint)
         held = [*objects, *variables_among(objects), *self._tracked.beside().values()]
+        if any(map(is_distributed, held)):
+            raise EntryError(
+                "the variables were made under a strategy of tf.distribute, and a Supervisor trains on one device. "
+                "Several devices train a trainerd.Job, a KerasJob, or a model by trainerd.keras.fit."
+            )
         require_saved(graph, held, refuse=False, where="the checkpoint")
 
     def forget_metrics(self) -> None:

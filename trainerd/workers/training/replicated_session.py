@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,9 @@ class ReplicatedSession(FunctionSession):
     def digests(self) -> dict[str, str]:
         """Return a digest of the value of each variable that is trained, by name."""
         return {name: xxhash.xxh3_64_hexdigest(value.numpy()) for name, value in self.weights().items()}
+
+    def _replicas_of(self, variables: Iterable[Any]) -> None:
+        """Return None: the engine has the workers do a step together."""
 
     def _trace(self, step: Any) -> Any:
         self._require_endless()

@@ -15,7 +15,7 @@ from trainerd.programs.estimator.functions.job_estimator import JobEstimator, lo
 from trainerd.programs.estimator.graph.prediction import examples
 from trainerd.programs.estimator.model_fn import ModeKeys
 from trainerd.programs.estimator.run_config import RunConfig
-from trainerd.sessions.keras.job_checks import require_trainable
+from trainerd.sessions.keras.job_checks import has_strategy, require_trainable
 from trainerd.sessions.keras.train_step import flat, step_of
 
 
@@ -38,6 +38,11 @@ class KerasEstimator(JobEstimator):
     ) -> None:
         try:
             require_trainable(keras_model, "KerasEstimator")
+            if has_strategy(keras_model):
+                raise EntryError(
+                    "KerasEstimator: the model was made under a tf.distribute strategy. Make it outside of "
+                    "`strategy.scope()`: an Estimator trains it on one device."
+                )
         except EntryError as error:
             raise ValueError(str(error)) from None
         if keras_model.run_eagerly:

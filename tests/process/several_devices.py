@@ -1,0 +1,132 @@
+"""Programs and jobs of several devices: four logical devices on the CPU, which behave as GPUs do.
+
+They are named before anything else of TensorFlow is used, so each test has a process of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import trainerd
+
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
+)
+
+
+def data(count: int) -> Any:
+    """Return so many examples: x, float32, shape [count, 4], and their sums, shape [count, 1]."""
+    x = np.random.default_rng(0).normal(size=(count, 4)).astype("float32")
+    return x, x.sum(axis=1, keepdims=True)
+
+
+def model(*more: Any, synchronized: bool = False, built: bool = True) -> Any:
+    """Return a compiled model with a BatchNormalization and more layers.
+
+    No bias before the BatchNormalization: its gradient is nothing but rounding, which Adam makes a step of.
+    """
+    keras.utils.set_random_seed(1)
+    first = [keras.Input((4,))] if built else []
+    norm = keras.layers.BatchNormalization(synchronized=synchronized)
+    found = keras.Sequential([*first, keras.layers.Dense(8, use_bias=False), norm, *more, keras.layers.Dense(1)])
+    found.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+    return found
+
+
+@functools.cache  # two in a process would take each other's messages
+def strategy(devices: int) -> Any:
+    """Return the strategy of so many devices."""
+    return tf.distribute.MirroredStrategy([f"CPU:{number}" for number in range(devices)])
+
+
+def job() -> trainerd.KerasJob:
+    """Return a job with epochs whose last batch does not divide, random numbers, statistics and a validation."""
+    x, y = data(93)
+    made = model(keras.layers.Dropout(0.3))
+    return trainerd.KerasJob(made, data=(x, y), batch_size=8, epochs=30, validation_data=(x, y))
+
+
+def functions() -> trainerd.Job:
+    """Return a Job with a variable of its own that is the mean over the devices."""
+    made = model()
+    average = tf.Variable(0.0, aggregation=tf.VariableAggregation.MEAN)
+    x, y = data(96)
+
+    def train_step(batch: Any) -> dict[str, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((made(batch[0], training=True) - batch[1]) ** 2)
+        gradients = tape.gradient(loss, made.trainable_variables)
+        made.optimizer.apply_gradients(zip(gradients, made.trainable_variables, strict=True))
+        average.assign(0.9 * average + loss)
+        return {"loss": loss, "examples": tf.shape(batch[0])[0]}
+
+    dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(96, seed=1).batch(8, drop_remainder=True).repeat()
+    return trainerd.Job(train_step, dataset=dataset, state={"model": made, "average": average})
+
+
+def fitted(made: Any, count: int, logdir: str = "") -> list[Any]:
+    """Return the losses and weights after two epochs of `trainerd.keras.fit`; of Keras's own without a logdir."""
+    given: dict[str, Any] = {"batch_size": 8, "epochs": 2, "shuffle": False, "verbose": 0}
+    x, y = data(count)
+    found = trainerd.keras.fit(made, x, y, logdir=logdir, **given) if logdir else made.fit(x, y, **given)
+    weights = np.concatenate([np.ravel(each) for each in made.get_weights()])
+    return [*found.history["loss"], *found.history["mae"], *map(float, weights)]
+
+
+def refused(call: Callable[[], object]) -> str:
+    """Return what a call is refused with."""
+    try:
+        call()
+    except trainerd.TrainerdError as error:
+        return str(error)
+    return "nothing"
+
+
+def compare(devices: int) -> dict[str, Any]:
+    """Return the results of `trainerd.keras.fit` for a model whose statistics are synchronized; with those of Keras."""
+
+    def made(**options: Any) -> Any:
+        with strategy(devices).scope():
+            return model(**options)
+
+    near = fitted(made(synchronized=True), 96, f"near-{devices}")
+    if devices != 2:
+        return {"near": near}
+    unbuilt = fitted(made(synchronized=True, built=False), 96, "unbuilt")
+    same = [fitted(made(), count, logdir) for count in (96, 93) for logdir in (f"same-{count}", "")]
+    return {"near": near, "unbuilt": unbuilt, "same": same, "reasons": reasons(made())}
+
+
+def reasons(mirrored: Any) -> dict[str, str]:
+    """Return what wrong calls are refused with."""
+    dataset = tf.data.Dataset.from_tensor_slices(data(96)).batch(8)
+    with tf.distribute.OneDeviceStrategy("CPU:1").scope():
+        on_one = model()
+
+    def inside() -> None:
+        with strategy(2).scope():
+            fitted(mirrored, 96, "refused")
+
+    def distributed() -> None:
+        parted = strategy(2).experimental_distribute_dataset(dataset)
+        trainerd.keras.fit(mirrored, parted, epochs=1, logdir="refused")
+
+    return {
+        "an example": refused(lambda: fitted(mirrored, 97, "refused")),
+        "in the scope": refused(inside),
+        "another kind": refused(lambda: fitted(on_one, 96, "refused")),
+        "distributed": refused(distributed),
+        "settings": refused(lambda: trainerd.keras.fit(mirrored, dataset, logdir="x", settings={"devices": 2})),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(compare(int(sys.argv[1]))))

@@ -1,0 +1,91 @@
+"""Several devices of one machine, on logical devices: training, resuming, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.conftest import Fork
+from trainerd.rundir.paths import RunDirectory
+
+JOBS = Path(__file__).with_name("several_devices.py")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the jobs of several devices."""
+    shutil.copy(JOBS, tmp_path)
+    return tmp_path
+
+
+def config(folder: Path, entry: str, devices: int | str, more: str = "") -> None:
+    """Write the config of a job."""
+    text = f'entry = "several_devices:{entry}"\nlogdir = "run"\ndevices = {devices}\n{more}'
+    (folder / "trainerd.toml").write_text(text, encoding="utf-8")
+
+
+def compared(fork: Fork, folder: Path, devices: int) -> dict[str, Any]:
+    """Return what the program prints."""
+    program = fork(folder, program="several_devices.py", arguments=[str(devices)])
+    assert program.end(120) == 0, program.text
+    found: dict[str, Any] = json.loads(program.text.strip().splitlines()[-1])
+    return found
+
+
+def test_fit_gives_the_numbers_of_keras_and_those_of_one_device(fork: Fork, folder: Path) -> None:
+    one, two = (compared(fork, folder, devices) for devices in (1, 2))
+    divided, kerass, undivided, kerass_undivided = two["same"]
+    assert divided == kerass and undivided == kerass_undivided
+    assert np.allclose(one["near"], two["near"], rtol=1e-4, atol=1e-6)
+    assert two["unbuilt"] == two["near"]
+    reasons = two["reasons"]
+    assert "97 examples in batches of 8 has 1 example" in reasons["an example"]
+    assert "in the scope of a strategy" in reasons["in the scope"]
+    assert "OneDeviceStrategy" in reasons["another kind"]
+    assert "DistributedDataset" in reasons["distributed"]
+    assert "`devices` has no effect here" in reasons["settings"]
+
+
+@pytest.mark.long
+def test_four_devices_give_the_numbers_of_one(fork: Fork, folder: Path) -> None:
+    one, four = (compared(fork, folder, devices) for devices in (1, 4))
+    assert np.allclose(one["near"], four["near"], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("entry", "devices"), [("job", 2), ("job", 4), ("functions", 2)])
+def test_a_run_that_is_interrupted_is_the_same_bit_for_bit(fork: Fork, folder: Path, entry: str, devices: int) -> None:
+    config(folder, entry, devices)
+    prove = fork(folder, run=["prove", "--steps", "30", "--interruptions", "2"])
+    assert prove.end(200) == 0 and prove.text.rstrip().endswith("The same, bit for bit."), prove.text
+    assert "paused at step" in prove.text and "killed at step" in prove.text
+
+
+def test_a_run_goes_on_with_more_devices_and_is_released_for_one(fork: Fork, folder: Path) -> None:
+    config(folder, "job", 2)
+    first = fork(folder, run=["run", "--max-steps", "20"])
+    assert first.end(120) == 0, first.text
+    config(folder, "job", '"all"')
+    second = fork(folder, run=["run", "--max-steps", "40"])
+    assert second.end(120) == 0 and "restored step 20" in second.text, second.text
+    assert max(RunDirectory(folder / "run").steps()) == 40
+    export = fork(folder, run=["export", "released"])
+    assert export.end(120) == 0 and "keras: loaded again, and compared" in export.text, export.text
+
+
+@pytest.mark.parametrize(
+    ("devices", "reason"),
+    [
+        ("5", "devices = 5, and this process can use 4: CPU:0, CPU:1, CPU:2, CPU:3."),
+        ('["CPU:0", "GPU:7"]', "devices: there is no GPU:7. This process can use CPU:0"),
+    ],
+)
+def test_devices_that_are_not_there_are_named(fork: Fork, folder: Path, devices: str, reason: str) -> None:
+    config(folder, "job", devices)
+    run = fork(folder, run=["run"])
+    assert run.end(120) == 69 and reason in run.text, run.text

@@ -1,0 +1,59 @@
+"""The strategy for the devices that the config names. TensorFlow is imported, but configured by the job first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import tensorflow as tf
+
+from trainerd.errors import EntryError
+from trainerd.job.devices import Devices, wanted_devices
+
+
+def strategy() -> tf.distribute.Strategy:
+    """Return the strategy for the devices that `devices` of the config names.
+
+    A model that is made in its scope is trained on all of them, each with its part of every batch. Without that key, or
+    outside of trainerd's commands, it is TensorFlow's default strategy: one device.
+
+        with trainerd.strategy().scope():
+            model = keras.Sequential(...)
+            model.compile(...)
+
+    Returns:
+      A `tf.distribute.MirroredStrategy`, the same at each call; or the default strategy.
+
+    Raises:
+      EntryError: this machine has fewer devices, or none of such a name.
+    """
+    devices = wanted_devices()
+    return tf.distribute.get_strategy() if devices is None else _strategy_over(devices)
+
+
+@cache
+def _strategy_over(devices: Devices) -> tf.distribute.Strategy:
+    kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+    there = [f"{each.device_type}:{each.name.rpartition(':')[2]}" for each in tf.config.list_logical_devices(kind)]
+    return tf.distribute.MirroredStrategy(_named(devices, there))
+
+
+def _named(devices: Devices, there: Sequence[str]) -> list[str]:
+    """Return the names of devices.
+
+    Args:
+      devices: those of the config.
+      there: the names of those that this process can use.
+
+    Raises:
+      EntryError: there are fewer, or none of such a name.
+    """
+    if devices == "all":
+        return list(there)
+    if isinstance(devices, int):
+        if devices > len(there):
+            raise EntryError(f"devices = {devices}, and this process can use {len(there)}: {', '.join(there)}.")
+        return list(there[:devices])
+    if missing := [name for name in devices if name not in there]:
+        raise EntryError(f"devices: there is no {missing[0]}. This process can use {', '.join(there)}.")
+    return list(devices)

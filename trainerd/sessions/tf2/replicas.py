@@ -1,0 +1,133 @@
+"""The replicas of a step: several devices of this process train one model, each on its part of every batch.
+
+A `tf.distribute.MirroredStrategy` has a copy of each variable on each device. There is one iterator, which gives whole
+batches, so a checkpoint holds one position, and a run may go on with another number of devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from trainerd.checkpoints.contents.device_copies import copies_of, is_brought_together, is_distributed
+from trainerd.errors import EntryError
+from trainerd.job.devices import wanted_devices
+
+_APART = 0x61C88647  # between the seeds of two devices; odd, so that they meet late
+_KEY = "replicas/{number}/{key}"
+
+
+class Replicas:
+    """The replicas of a strategy.
+
+    Args:
+      strategy: a MirroredStrategy.
+
+    Attributes:
+      count: how many there are.
+    """
+
+    def __init__(self, strategy: Any) -> None:
+        self._strategy = strategy
+        self.count: int = strategy.num_replicas_in_sync
+
+    @classmethod
+    def of(cls, strategies: Iterable[Any]) -> Replicas | None:
+        """Return the replicas of the strategy under which a job was made; None if there is none.
+
+        Args:
+          strategies: those of its variables or models.
+
+        Raises:
+          EntryError: there are several, or one of another kind; or there is none, and the config names devices.
+        """
+        found = list({id(each): each for each in strategies}.values())
+        if not found and (wanted := wanted_devices()) is not None:
+            raise EntryError(
+                f"devices = {wanted!r}, and what is trained is on one device. Make the model, its optimizer and all "
+                "else that has variables in a scope: `with trainerd.strategy().scope():`"
+            )
+        if len(found) > 1:
+            raise EntryError("the job was made under several strategies of tf.distribute. Make all of it under one.")
+        for strategy in found:
+            if type(strategy) is not tf.distribute.MirroredStrategy:
+                raise EntryError(
+                    f"the job was made under a {type(strategy).__name__}. Of the strategies of tf.distribute, trainerd "
+                    "trains under a MirroredStrategy."
+                )
+        return cls(found[0]) if found else None
+
+    def replicated(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a step over a whole batch: each replica runs the step on its part. Its metrics are the means."""
+
+        def replicated_step(*batch: Any) -> Any:
+            parts = tf.nest.map_structure(self._parted, batch)
+            outputs = self._strategy.run(step, args=parts)
+            return tf.nest.map_structure(self._mean, outputs)
+
+        return replicated_step
+
+    def _parted(self, whole: Any) -> Any:
+        """Return the part of each replica. If it does not divide, the first ones get an element more than the others.
+
+        That is how Keras parts a batch among two devices. Of more, its last ones may get nothing, and their loss is
+        NaN then.
+        """
+        if not isinstance(whole, tf.Tensor) or whole.shape.rank == 0:
+            raise EntryError(
+                f"several devices part each batch among them, and a part of the data is {whole}. It must be a dense "
+                "tensor of one dimension or more."
+            )
+        sizes = self.count if (whole.shape[0] or 1) % self.count == 0 else self._sizes(whole)
+        parts = tf.split(whole, sizes, num=self.count)
+        return self._strategy.experimental_distribute_values_from_function(
+            lambda context: parts[context.replica_id_in_sync_group]
+        )
+
+    def _sizes(self, whole: tf.Tensor) -> tf.Tensor:
+        """Return how many elements each replica gets."""
+        size = tf.shape(whole)[0]
+        message = (
+            f"a batch has fewer elements than there are devices ({self.count}): drop it, or choose another batch size"
+        )
+        with tf.control_dependencies([tf.debugging.assert_greater_equal(size, self.count, message)]):
+            return size // self.count + tf.cast(tf.range(self.count) < size % self.count, tf.int32)
+
+    def _mean(self, value: Any) -> Any:
+        """Return the mean of a metric over the replicas."""
+        values = self._strategy.experimental_local_results(value)
+        kind = values[0].dtype
+        if kind.is_floating:
+            return tf.add_n(values) / len(values)
+        return tf.cast(tf.add_n([tf.cast(each, tf.float64) for each in values]) / len(values), tf.float32)
+
+    def differing(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the copies that may differ between the devices, by their keys in a checkpoint.
+
+        Those are the totals of metrics, which each device has for itself, and what a step writes on each device without
+        bringing it together: the statistics of a BatchNormalization, or a state of the job's own.
+
+        Args:
+          variables: of the state, by their keys. Those that an optimizer writes are the same on all devices.
+        """
+        return {
+            _KEY.format(number=number, key=key): copy
+            for key, variable in variables.items()
+            if is_distributed(variable) and not variable.trainable and not is_brought_together(variable)
+            for number, copy in enumerate(copies_of(variable))
+        }
+
+    def spread(self, seeds: Iterable[Any]) -> None:
+        """Give each device random numbers of its own. The first one keeps those that one device alone would have.
+
+        Args:
+          seeds: the states of Keras's seed generators, uint32 or int32, shape [2], of the first device.
+        """
+        for state in filter(is_distributed, seeds):
+            first, *others = copies_of(state)
+            for number, copy in enumerate(others, 1):
+                seed, count = np.asarray(first).tolist()
+                copy.assign(np.array([(seed + number * _APART) % 2**31, count], first.dtype.as_numpy_dtype))
