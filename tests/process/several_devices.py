@@ -63,7 +63,8 @@ def functions() -> trainerd.Job:
     def train_step(batch: Any) -> dict[str, tf.Tensor]:
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean((made(batch[0], training=True) - batch[1]) ** 2)
-        gradients = tape.gradient(loss, made.trainable_variables)
+            part = loss / trainerd.strategy().num_replicas_in_sync
+        gradients = tape.gradient(part, made.trainable_variables)
         made.optimizer.apply_gradients(zip(gradients, made.trainable_variables, strict=True))
         average.assign(0.9 * average + loss)
         return {"loss": loss, "examples": tf.shape(batch[0])[0]}
@@ -119,12 +120,17 @@ def reasons(mirrored: Any) -> dict[str, str]:
         parted = strategy(2).experimental_distribute_dataset(dataset)
         trainerd.keras.fit(mirrored, parted, epochs=1, logdir="refused")
 
+    def eager() -> None:
+        mirrored.run_eagerly = True
+        fitted(mirrored, 96, "refused")
+
     return {
         "an example": refused(lambda: fitted(mirrored, 97, "refused")),
         "in the scope": refused(inside),
         "another kind": refused(lambda: fitted(on_one, 96, "refused")),
         "distributed": refused(distributed),
         "settings": refused(lambda: trainerd.keras.fit(mirrored, dataset, logdir="x", settings={"devices": 2})),
+        "eager": refused(eager),
     }
 
 

@@ -49,6 +49,7 @@ def test_fit_gives_the_numbers_of_keras_and_those_of_one_device(fork: Fork, fold
     assert "OneDeviceStrategy" in reasons["another kind"]
     assert "DistributedDataset" in reasons["distributed"]
     assert "`devices` has no effect here" in reasons["settings"]
+    assert "without run_eagerly=True" in reasons["eager"]
 
 
 @pytest.mark.long

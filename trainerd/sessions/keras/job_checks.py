@@ -75,11 +75,13 @@ def data_of(job: KerasJob) -> tuple[tf.data.Dataset, int | None, int | None]:
 
 
 def require_parts(job: KerasJob, devices: int) -> None:
-    """Refuse arrays of which a batch has not an example for each device.
+    """Refuse what several devices cannot train: arrays of which a batch has not an example for each, and Python's steps.
 
     Raises:
-      EntryError: there is such a batch.
+      EntryError: they cannot train the job.
     """
+    if job.model.run_eagerly:
+        raise EntryError("KerasJob: several devices train in the graph. Compile the model without run_eagerly=True.")
     if isinstance(job.data, tf.data.Dataset):
         return
     count = _arrays_of(job)[1]
