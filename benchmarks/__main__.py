@@ -29,6 +29,7 @@ BENCHMARKS: dict[str, Callable[[Plan], list[Figure]]] = {
     "keras": rates.keras,
     "digits_keras": rates.digits_keras,
     "fit": rates.fit,
+    "two_devices": rates.two_devices,
     "digits": rates.digits,
     "graph": rates.graph,
     "fifty_ms": rates.fifty_ms,

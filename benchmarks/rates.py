@@ -101,6 +101,38 @@ def _fit(plan: Plan, name: str) -> list[Figure]:
     ]
 
 
+def two_devices(plan: Plan) -> list[Figure]:
+    """Two logical devices: a step beside the same strategy in a bare loop, and a tiny Keras model beside `fit`."""
+    module, devices = "benchmarks.two_devices", "devices = 2\n"
+    with folder_of() as folder, folder_of() as another:
+        ours, bare, keras_job, fit = rates_of(
+            plan,
+            lambda: Trainer(f"{module}:job", folder, more=devices),
+            lambda: Peer("two_devices", "bare"),
+            lambda: Trainer(f"{module}:keras_job", another, more=devices),
+            lambda: Peer("two_devices", "fit"),
+        )
+    step, tiny = ([1e6 / rate for rate in side] for side in (ours, keras_job))
+    return [
+        compared(
+            "two_devices",
+            "two devices, step / bare loop in the graph",
+            MICROSECONDS,
+            step,
+            [1e6 / rate for rate in bare],
+            Bar(AT_MOST, 1.03),
+        ),
+        compared(
+            "two_devices",
+            "two devices, tiny KerasJob / fit",
+            MICROSECONDS,
+            tiny,
+            [1e6 / rate for rate in fit],
+            Bar(AT_MOST, 0.5),
+        ),
+    ]
+
+
 def digits(plan: Plan) -> list[Figure]:
     """The job that ships: a small CNN on a dataset, batches of 32."""
     entry = "trainerd.examples.digits:job"

@@ -75,7 +75,7 @@ def data_of(job: KerasJob) -> tuple[tf.data.Dataset, int | None, int | None]:
 
 
 def require_parts(job: KerasJob, devices: int) -> None:
-    """Refuse what several devices cannot train: arrays of which a batch has not an example for each, and Python's steps.
+    """Refuse what several devices cannot train: a step of Python, and arrays with a batch of fewer examples.
 
     Raises:
       EntryError: they cannot train the job.
