@@ -77,6 +77,8 @@ def test_every_mistake_is_reported_at_once(tmp_path: Path) -> None:
         ("[checkpoint]\nsave_secs = 600", "Did you mean `checkpoint.save_model_secs`?"),
         ("[chekpoint]\nkeep_last = 1", "chekpoint: there is no such table. Did you mean `checkpoint`?"),
         ("[checkpoint]\nsave_model_secs = 'often'", "expected a number, 0 or more, or \"auto\" (in s), got 'often'"),
+        ("devices = 0", 'devices: expected "all", a whole number, 1 or more, or a list of names, got 0'),
+        ("devices = []", 'devices: expected "all", a whole number, 1 or more, or a list of names, got []'),
         ("zzz = 1", "zzz: there is no such key."),
         ("name = 'a/b'", "name: expected 1 to 64 printable characters, without a slash"),
         ("name = '-a'", 'without "-", "." or a space in front, got \'-a\''),

@@ -331,7 +331,7 @@ class TrainerProcess:
             log.info("there is no configuration file to read again", extra={"event": "reload"})
             return None
         new = self._overrides(configs.load(self._config.path))
-        for name in ("entry", "logdir", "deterministic", "seed", "input_position", "stop_on_nan", "script"):
+        for name in ("entry", "logdir", "devices", "deterministic", "seed", "input_position", "stop_on_nan", "script"):
             if getattr(new, name) != getattr(self._config, name):
                 log.warning(
                     "`%s` has changed. It takes effect at the next start: pause the run first",
