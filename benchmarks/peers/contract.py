@@ -42,6 +42,27 @@ def stepping(step: Callable[[], object]) -> Measure:
     return measure
 
 
+def guessing(run: Callable[[int], float], first: int, multiple: int = 1) -> Measure:
+    """Measure something that needs its number of steps beforehand: the last rate says how many fill the time.
+
+    Args:
+      run: runs so many steps; the seconds that they took.
+      first: the first guess, which is run twice: the first time compiles.
+      multiple: the steps are a multiple of it.
+    """
+    run(first)
+    rate = first / run(first)
+
+    def measure(seconds: float) -> tuple[int, float]:
+        nonlocal rate
+        steps = max(1, round(seconds * rate / multiple)) * multiple
+        taken = run(steps)
+        rate = steps / taken
+        return steps, taken
+
+    return measure
+
+
 def say(**data: Any) -> None:
     """One object to the parent."""
     print(json.dumps(data), flush=True)

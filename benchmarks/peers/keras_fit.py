@@ -18,12 +18,12 @@ import keras
 
 import trainerd
 from benchmarks.jobs import compiled
-from benchmarks.peers.contract import serve
+from benchmarks.peers.contract import guessing, serve
 
 FIRST_GUESS = 200
 
 
-class _Stopwatch(keras.callbacks.Callback):  # type: ignore[misc]
+class Stopwatch(keras.callbacks.Callback):  # type: ignore[misc]
     """Times the epoch alone: what `fit` does once, before and after, is not the step's."""
 
     def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
@@ -43,9 +43,9 @@ class _Counts(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def main(name: str, steps_per_execution: int, options: Collection[str]) -> None:
-    """Serve `fit`. It has to be told its steps beforehand, so the last rate says how many fill the time."""
+    """Serve `fit`."""
     model, dataset = compiled(name, steps_per_execution=steps_per_execution)
-    watch, logdir = _Stopwatch(), tempfile.mkdtemp()
+    watch, logdir = Stopwatch(), tempfile.mkdtemp()
     callbacks = [watch, *([_Counts()] if "batches" in options else [])]
 
     def fit(steps: int) -> float:
@@ -56,18 +56,9 @@ def main(name: str, steps_per_execution: int, options: Collection[str]) -> None:
                 trainerd.keras.fit(model, dataset, epochs=2, logdir=logdir, **given)
             else:
                 model.fit(dataset, epochs=2, **given)
-        return steps / watch.seconds
+        return watch.seconds
 
-    fit(FIRST_GUESS)
-    rate = fit(FIRST_GUESS)
-
-    def measure(seconds: float) -> tuple[int, float]:
-        nonlocal rate
-        executions = max(1, round(seconds * rate / steps_per_execution))
-        rate = fit(executions * steps_per_execution)
-        return executions * steps_per_execution, watch.seconds
-
-    serve(measure)
+    serve(guessing(fit, FIRST_GUESS, steps_per_execution))
 
 
 if __name__ == "__main__":

@@ -6,11 +6,11 @@ import sys
 import time
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from benchmarks import two_devices
-from benchmarks.peers.contract import Measure, serve
+from benchmarks.peers.contract import Measure, guessing, serve
+from benchmarks.peers.keras_fit import Stopwatch
 
 FIRST_GUESS = 200
 
@@ -38,7 +38,12 @@ def bare(strategy: tf.distribute.Strategy) -> Measure:
         [done] = tf.while_loop(lambda done: done < steps, one, [tf.constant(0)], parallel_iterations=1)
         return done
 
-    return _guessing(lambda steps: _timed(lambda: run(tf.constant(steps))))
+    def timed(steps: int) -> float:
+        begun = time.perf_counter()
+        run(tf.constant(steps))
+        return time.perf_counter() - begun
+
+    return guessing(timed, FIRST_GUESS)
 
 
 def fit(strategy: tf.distribute.Strategy) -> Measure:
@@ -46,42 +51,13 @@ def fit(strategy: tf.distribute.Strategy) -> Measure:
     with strategy.scope():
         model = two_devices.compiled()
     dataset = two_devices.batches()
-    begun, seconds = [0.0], [0.0]
-
-    def begin(epoch: int, logs: object) -> None:
-        begun[0] = time.perf_counter()
-
-    def end(epoch: int, logs: object) -> None:
-        seconds[0] = time.perf_counter() - begun[0]
-
-    watch = keras.callbacks.LambdaCallback(on_epoch_begin=begin, on_epoch_end=end)
+    watch = Stopwatch()
 
     def epoch(steps: int) -> float:
         model.fit(dataset, steps_per_epoch=steps, verbose=0, callbacks=[watch])
-        return seconds[0]
+        return watch.seconds
 
-    return _guessing(epoch)
-
-
-def _timed(call: Any) -> float:
-    begun = time.perf_counter()
-    call()
-    return time.perf_counter() - begun
-
-
-def _guessing(run: Any) -> Measure:
-    """Return the measurement of something that is given its steps beforehand: the last rate says how many."""
-    run(FIRST_GUESS)
-    rate = FIRST_GUESS / run(FIRST_GUESS)
-
-    def measure(seconds: float) -> tuple[int, float]:
-        nonlocal rate
-        steps = max(1, round(seconds * rate))
-        taken = run(steps)
-        rate = steps / taken
-        return steps, taken
-
-    return measure
+    return guessing(epoch, FIRST_GUESS)
 
 
 if __name__ == "__main__":
