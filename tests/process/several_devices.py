@@ -120,6 +120,12 @@ def reasons(mirrored: Any) -> dict[str, str]:
         parted = strategy(2).experimental_distribute_dataset(dataset)
         trainerd.keras.fit(mirrored, parted, epochs=1, logdir="refused")
 
+    def supervised() -> None:
+        checkpoint = tf.train.Checkpoint(model=mirrored)
+        step = tf.function(lambda: {"sum": tf.reduce_sum(mirrored.trainable_variables[0])})
+        with trainerd.Supervisor(logdir="supervised", checkpoint=checkpoint).managed_session() as session:
+            session.run(step)
+
     def eager() -> None:
         mirrored.run_eagerly = True
         fitted(mirrored, 96, "refused")
@@ -130,6 +136,7 @@ def reasons(mirrored: Any) -> dict[str, str]:
         "another kind": refused(lambda: fitted(on_one, 96, "refused")),
         "distributed": refused(distributed),
         "settings": refused(lambda: trainerd.keras.fit(mirrored, dataset, logdir="x", settings={"devices": 2})),
+        "supervised": refused(supervised),
         "eager": refused(eager),
     }
 

@@ -49,6 +49,7 @@ def test_fit_gives_the_numbers_of_keras_and_those_of_one_device(fork: Fork, fold
     assert "OneDeviceStrategy" in reasons["another kind"]
     assert "DistributedDataset" in reasons["distributed"]
     assert "`devices` has no effect here" in reasons["settings"]
+    assert "a Supervisor trains on one device" in reasons["supervised"]
     assert "without run_eagerly=True" in reasons["eager"]
 
 
@@ -67,7 +68,7 @@ def test_a_run_that_is_interrupted_is_the_same_bit_for_bit(fork: Fork, folder: P
     assert "paused at step" in prove.text and "killed at step" in prove.text
 
 
-def test_a_run_goes_on_with_more_devices_and_is_released_for_one(fork: Fork, folder: Path) -> None:
+def test_a_run_continues_with_more_devices_and_is_released_for_one(fork: Fork, folder: Path) -> None:
     config(folder, "job", 2)
     first = fork(folder, run=["run", "--max-steps", "20"])
     assert first.end(120) == 0, first.text
@@ -83,7 +84,7 @@ def test_a_run_goes_on_with_more_devices_and_is_released_for_one(fork: Fork, fol
     ("devices", "reason"),
     [
         ("5", "devices = 5, and this process can use 4: CPU:0, CPU:1, CPU:2, CPU:3."),
-        ('["CPU:0", "GPU:7"]', "devices: there is no GPU:7. This process can use CPU:0"),
+        ('["CPU:0", "GPU:7"]', "devices: 'GPU:7' does not exist. This process can use CPU:0"),
     ],
 )
 def test_devices_that_are_not_there_are_named(fork: Fork, folder: Path, devices: str, reason: str) -> None:

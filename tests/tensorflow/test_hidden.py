@@ -14,6 +14,7 @@ import tensorflow as tf
 import trainerd
 from tests.cases import every
 from tests.tensorflow.models import Heads
+from trainerd.checkpoints.contents.device_copies import key_of_copy, restore_copies
 from trainerd.checkpoints.contents.keras_variables import hidden_variables, is_inner, is_of_metrics
 from trainerd.checkpoints.contents.object_graph import own_objects, variables_among
 from trainerd.errors import DataError, EntryError
@@ -434,3 +435,12 @@ def test_a_metric_and_a_seed_generator_of_the_state_resume(
 def test_a_part_of_the_state_that_cannot_be_saved_is_named(part: Any) -> None:
     with pytest.raises(EntryError, match=r"a part 'odd', which is of type \w+: it holds no variables .* leave it out"):
         FunctionSession(trainerd.Job(lambda: None, state={"odd": part}))
+
+
+@pytest.mark.parametrize(("devices", "values"), [(1, [0.0]), (2, [1.0, 2.0]), (3, [0.0, 0.0, 0.0])])
+def test_copies_are_restored_if_as_many_devices_saved_them(tmp_path: Path, devices: int, values: list[float]) -> None:
+    prefix, saved = str(tmp_path / "model.ckpt-1"), {"replicas/0/mean": 1.0, "replicas/1/mean": 2.0}
+    tf.raw_ops.SaveV2(prefix=prefix, tensor_names=[*saved], shape_and_slices=[""] * 2, tensors=[*saved.values()])
+    copies = {key_of_copy(device, "mean"): tf.Variable(0.0) for device in range(devices)}
+    assert restore_copies(Path(prefix), copies) is (devices == 2)
+    assert [copy.numpy() for copy in copies.values()] == values

@@ -9,6 +9,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+_COPIES = "replicas/"  # the copies in a checkpoint that may differ
+
 
 def is_distributed(variable: Any) -> bool:
     """Return whether a variable has a copy on each device of a strategy."""
@@ -20,8 +22,8 @@ def strategy_of(variable: Any) -> Any:
     return _value(variable).distribute_strategy
 
 
-def is_brought_together(variable: Any) -> bool:
-    """Return whether TensorFlow makes one value of what each device writes into a variable: all copies are the same."""
+def is_aggregated(variable: Any) -> bool:
+    """Return whether TensorFlow aggregates what the devices write into a variable: all copies are the same."""
     value = _value(variable)
     is_on_write = value.synchronization is not tf.VariableSynchronization.ON_READ
     return is_on_write and value.aggregation is not tf.VariableAggregation.NONE
@@ -35,20 +37,29 @@ def copies_of(variable: Any) -> Sequence[Any]:
     return copies
 
 
+def key_of_copy(device: int, key: str) -> str:
+    """Return the key in a checkpoint of a variable's copy on a device, by the variable's own key."""
+    return f"{_COPIES}{device}/{key}"
+
+
 def restore_copies(prefix: Path, copies: Mapping[str, Any]) -> bool:
-    """Read copies that may differ, if a checkpoint has as many. If not, each keeps what all of them have together.
+    """Restore copies that may differ, if a checkpoint was saved by as many devices. If not, leave them as they are.
+
+    Args:
+      copies: the copies of all devices, by their keys.
 
     Returns:
-      Whether they were read.
+      Whether they were restored.
     """
     if not copies:
         return True
     reader = tf.train.load_checkpoint(str(prefix))
-    has_all = all(map(reader.has_tensor, copies))
-    if has_all:
-        for key, copy in copies.items():
-            copy.assign(reader.get_tensor(key))
-    return has_all
+    saved = {key for key in reader.get_variable_to_shape_map() if key.startswith(_COPIES)}
+    if saved != set(copies):
+        return False
+    for key, copy in copies.items():
+        copy.assign(reader.get_tensor(key))
+    return True
 
 
 def _value(variable: Any) -> Any:

@@ -74,7 +74,7 @@ def data_of(job: KerasJob) -> tuple[tf.data.Dataset, int | None, int | None]:
     return dataset, None, job.steps_per_epoch or size
 
 
-def require_parts(job: KerasJob, devices: int) -> None:
+def require_splits(job: KerasJob, devices: int) -> None:
     """Refuse what several devices cannot train: a step of Python, and arrays with a batch of fewer examples.
 
     Raises:
@@ -88,7 +88,7 @@ def require_parts(job: KerasJob, devices: int) -> None:
     least = min(count, job.batch_size, count % job.batch_size or count)
     if least < devices:
         raise EntryError(
-            f"KerasJob: {devices} devices part each batch among them, and one of {count} examples in batches of "
+            f"KerasJob: {devices} devices split each batch, and one of {count} examples in batches of "
             f"{job.batch_size} has {counted(least, 'example')}. Take another batch_size."
         )
 

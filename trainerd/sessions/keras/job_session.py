@@ -38,7 +38,7 @@ from trainerd.sessions.keras.job_checks import (
     data_of,
     epochs_of,
     has_strategy,
-    require_parts,
+    require_splits,
     validation_inputs,
 )
 from trainerd.sessions.keras.progress import CallHistory, Progress, history_of, names_in, number_of, saveable
@@ -106,7 +106,7 @@ class KerasJobSession(FunctionSession):
         self._data, self._size, self._epoch_steps = data_of(job)
         self._is_done_before, self._bar, self._follows = False, bar, follows
         if (replicas := self._replicas_of(())) is not None:
-            require_parts(job, replicas.count)
+            require_splits(job, replicas.count)
         callbacks = job.callbacks if writes else without_files(job.callbacks)
         elsewhere = [each for each in job.callbacks if each not in callbacks]
         length, ahead = self._epoch_steps, None if job.epochs is None else job.epochs - job.initial_epoch

@@ -55,5 +55,5 @@ def _named(devices: Devices, there: Sequence[str]) -> list[str]:
             raise EntryError(f"devices = {devices}, and this process can use {len(there)}: {', '.join(there)}.")
         return list(there[:devices])
     if missing := [name for name in devices if name not in there]:
-        raise EntryError(f"devices: there is no {missing[0]}. This process can use {', '.join(there)}.")
+        raise EntryError(f"devices: {missing[0]!r} does not exist. This process can use {', '.join(there)}.")
     return list(devices)

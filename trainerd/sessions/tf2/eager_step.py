@@ -96,7 +96,7 @@ def _zeros(spec: Any, size: int) -> tf.Tensor:
     """Return a tensor of zeros. An open dimension has this size."""
     if type(spec) is not tf.TensorSpec or spec.shape.rank is None:
         raise EntryError(
-            f"a model with run_eagerly=True needs data of dense tensors, and a part of the data is {spec}. Compile the "
-            "model without run_eagerly=True, or change the data."
+            "several devices, and a model with run_eagerly=True, need data of dense tensors, and a part of the data is "
+            f"{spec}. Change the data, or train on one device without run_eagerly=True."
         )
     return tf.zeros([each or size for each in spec.shape], spec.dtype)

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from trainerd.checkpoints.contents.device_copies import copies_of, is_brought_together, is_distributed
+from trainerd.checkpoints.contents.device_copies import copies_of, is_aggregated, is_distributed, key_of_copy
 from trainerd.errors import EntryError
 from trainerd.job.devices import wanted_devices
 
 _APART = 0x61C88647  # between the seeds of two devices; odd, so that they meet late
-_KEY = "replicas/{number}/{key}"
 
 
 class Replicas:
@@ -64,22 +63,22 @@ class Replicas:
         """Return a step over a whole batch: each replica runs the step on its part. Its metrics are the means."""
 
         def replicated_step(*batch: Any) -> Any:
-            parts = tf.nest.map_structure(self._parted, batch)
+            parts = tf.nest.map_structure(self._split, batch)
             outputs = self._strategy.run(step, args=parts)
             return tf.nest.map_structure(self._mean, outputs)
 
         return replicated_step
 
-    def _parted(self, whole: Any) -> Any:
+    def _split(self, whole: Any) -> Any:
         """Return the part of each replica. If it does not divide, the first ones get an element more than the others.
 
-        That is how Keras parts a batch among two devices. Of more, its last ones may get nothing, and their loss is
-        NaN then.
+        Keras splits a batch for two devices in the same way. Of more devices, its last ones may get nothing, and their
+        loss is NaN.
         """
         if not isinstance(whole, tf.Tensor) or whole.shape.rank == 0:
             raise EntryError(
-                f"several devices part each batch among them, and a part of the data is {whole}. It must be a dense "
-                "tensor of one dimension or more."
+                f"several devices split each batch, and a part of the data is {whole}. It must be a dense tensor with "
+                "one dimension or more."
             )
         sizes = self.count if (whole.shape[0] or 1) % self.count == 0 else self._sizes(whole)
         parts = tf.split(whole, sizes, num=self.count)
@@ -107,16 +106,16 @@ class Replicas:
     def differing(self, variables: Mapping[str, Any]) -> dict[str, Any]:
         """Return the copies that may differ between the devices, by their keys in a checkpoint.
 
-        Those are the totals of metrics, which each device has for itself, and what a step writes on each device without
-        bringing it together: the statistics of a BatchNormalization, or a state of the job's own.
+        Those are the totals of metrics, which each device has for itself, and what a step writes on each device and
+        TensorFlow does not aggregate: the statistics of a BatchNormalization, or a state of the job's own.
 
         Args:
           variables: of the state, by their keys. Those that an optimizer writes are the same on all devices.
         """
         return {
-            _KEY.format(number=number, key=key): copy
+            key_of_copy(number, key): copy
             for key, variable in variables.items()
-            if is_distributed(variable) and not variable.trainable and not is_brought_together(variable)
+            if is_distributed(variable) and not variable.trainable and not is_aggregated(variable)
             for number, copy in enumerate(copies_of(variable))
         }
 
