@@ -69,8 +69,6 @@ def _replicated(config: Config, engine: Engine, wrap: Callable[[Job], Job]) -> S
     from trainerd.workers.training.replicated_keras import ReplicatedKerasSession
     from trainerd.workers.training.replicated_session import ReplicatedSession
 
-    if config.devices is not None:
-        raise EntryError(f"devices = {config.devices!r}: each of several workers trains on one device. Leave it out.")
     with engine.scope():
         job = _load(config)
     if not isinstance(job, Job | KerasJob):
@@ -78,10 +76,10 @@ def _replicated(config: Config, engine: Engine, wrap: Callable[[Job], Job]) -> S
             f"entry = {config.entry!r}: several workers train a trainerd.Job or KerasJob together, and this is of "
             f"type {type(job).__name__}. See docs/many-machines.md."
         )
-    options = _options(config) | {"engine": engine}
+    options = _options(config) | {"engine": engine, "wrap": wrap}
     if isinstance(job, KerasJob):
-        return ReplicatedKerasSession(job, wrap=wrap, writes=config.rank == 0, max_steps=config.max_steps, **options)
-    return ReplicatedSession(wrap(job), **options)
+        return ReplicatedKerasSession(job, writes=config.rank == 0, max_steps=config.max_steps, **options)
+    return ReplicatedSession(job, **options)
 
 
 def open_session(

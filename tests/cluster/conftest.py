@@ -24,7 +24,8 @@ def project(tmp_path: Path) -> Path:
     """A folder with the jobs of these tests."""
     folder = tmp_path / "project"
     folder.mkdir()
-    shutil.copy(Path(__file__).with_name("jobs.py"), folder)
+    for name in ("jobs.py", "two_devices.py"):
+        shutil.copy(Path(__file__).with_name(name), folder)
     return folder
 
 
@@ -40,12 +41,12 @@ class Cluster:
     begin: Start
     workers: list[Trainer] = field(default_factory=list)
 
-    def configure(self, entry: str, count: int, more: str = "", keys: str = "") -> Path:
+    def configure(self, entry: str, count: int, more: str = "", keys: str = "", module: str = "jobs") -> Path:
         """Write a config for so many workers, at ports that nobody has."""
         ports = ", ".join(f'"127.0.0.1:{free_port()}"' for _ in range(count))
         path = self.project / "trainerd.toml"
         path.write_text(
-            f'entry = "jobs:{entry}"\nlogdir = "run"\n{more}\n[cluster]\nworkers = [{ports}]\nheartbeat_secs = 5\n'
+            f'entry = "{module}:{entry}"\nlogdir = "run"\n{more}\n[cluster]\nworkers = [{ports}]\nheartbeat_secs = 5\n'
             f"step_secs = 60\n{keys}"
         )
         return path

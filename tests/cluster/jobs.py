@@ -31,7 +31,7 @@ def net() -> tuple[Any, Any]:
 
 def job_on(dataset: Any, **more: Any) -> trainerd.Job:
     model, optimizer = net()
-    size = trainerd.cluster().size
+    size = trainerd.strategy().num_replicas_in_sync
 
     def train_step(index: Any) -> Any:
         rows = tf.gather(tf.constant(DATA), index)

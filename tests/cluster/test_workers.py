@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -14,7 +16,8 @@ import pytest
 from tests.cluster.conftest import Cluster, figures
 from tests.process.conftest import Start
 from tests.process.trainers import saved
-from tests.waiting import wait_for
+from tests.torture.conftest import amount
+from tests.waiting import DEADLINE_SECS, wait_for
 from trainerd.checkpoints import manifest
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, read_state
@@ -414,14 +417,56 @@ def test_local_workers_are_started_again_and_stop_together(start: Start, project
     assert state is not None and state.phase is Phase.PAUSED
 
 
-def test_a_job_of_several_workers_is_proved(cluster: Cluster, start: Start, project: Path) -> None:
+@pytest.mark.parametrize(("module", "keys"), [("jobs", ""), ("two_devices", "devices = 2")])
+def test_a_job_of_several_workers_is_proved(
+    cluster: Cluster, start: Start, project: Path, module: str, keys: str
+) -> None:
     """It begins with a checkpoint that one alone makes."""
-    cluster.configure("keras_model", 2, "seed = 1\n")
-    prove = start("prove", "--steps", "60", "--interruptions", "2", "--workers", "2")
-    assert prove.end() == 0, prove.text
+    cluster.configure("keras_model", 2, f"seed = 1\n{keys}\n", module=module)
+    interruptions = str(amount(2, 20))
+    prove = start("prove", "--steps", "60", "--interruptions", interruptions, "--workers", "2")
+    assert prove.end(20 * DEADLINE_SECS) == 0, prove.text
     assert prove.text.rstrip().endswith("The same, bit for bit."), prove.text
     assert "paused at step" in prove.text and "killed at step" in prove.text
     assert not (project / "run").exists() and not (project / "cluster.token").exists()
+
+
+def test_two_workers_of_two_devices_differ_by_rounding_from_one_device(cluster: Cluster, start: Start) -> None:
+    config = cluster.configure("steady", 2, "devices = 2", module="two_devices")
+    cluster.start(2, logdir="four")
+    assert cluster.end() == [0, 0], cluster.text
+    config.write_text('entry = "two_devices:steady"\nlogdir = "one"\n')
+    alone = start("run")
+    assert alone.end() == 0, alone.text
+    diff = start("diff", "four", "one")
+    assert diff.end() == 1, diff.text
+    weights = re.findall(r"_trainable_variables/\d: .* by (\S+) at most", diff.text)
+    assert weights and all(float(each) < 1e-6 for each in weights), diff.text
+    one, four = (last_metrics(RunDirectory(cluster.project / name)) for name in ("one", "four"))
+    assert one == pytest.approx(four, rel=1e-5) and {"loss", "mae"} <= set(one)
+
+
+def last_metrics(rundir: RunDirectory) -> Mapping[str, float]:
+    """The metrics of the newest checkpoint."""
+    return manifest.read(rundir.manifest(saved(rundir)[0])).metrics
+
+
+ONE_MORE = """
+import tensorflow as tf
+import trainerd
+from jobs import shared
+
+devices = [tf.config.LogicalDeviceConfiguration()] * (1 + trainerd.cluster().rank)
+tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], devices)
+"""
+
+
+def test_workers_need_equally_many_devices(cluster: Cluster) -> None:
+    path = cluster.configure("shared", 2, 'devices = "all"', module="one_more")
+    (cluster.project / "one_more.py").write_text(ONE_MORE)
+    cluster.start(2)
+    assert cluster.end() == [78, 78], cluster.text
+    assert "the number of devices differs: the chief has 1, and worker 1 has 2" in cluster.text
 
 
 def test_a_module_that_uses_tensorflow_while_it_is_imported_is_named(cluster: Cluster) -> None:

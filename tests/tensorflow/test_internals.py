@@ -176,6 +176,7 @@ KNOWN = {
     ("workers/training/replicated_session.py", "_iterator_resource"),
     ("workers/training/replicated_keras.py", "_distribute_strategy"),  # test_the_parts_of_a_cluster_are_there
     ("workers/engine/engine.py", "_value"),
+    ("workers/engine/engine.py", "_initialize_local_devices"),
     ("system/exit.py", "_exit"),
     ("daemon/keeping_alive.py", "_exit"),
     ("system/fork.py", "_exit"),
@@ -215,9 +216,13 @@ def test_there_are_no_others() -> None:
 
 
 def test_the_parts_of_a_cluster_are_there() -> None:
-    """trainerd/workers/engine/engine.py ends collective operations from outside, and has metrics be each worker's
-    own."""
+    """trainerd/workers/engine/engine.py ends collective operations from outside, has metrics be each worker's own, and
+    uses several CPU devices."""
+    from tensorflow.python.distribute.collective_all_reduce_strategy import CollectiveAllReduceExtended
     from tensorflow.python.eager import context
+
+    parameters = list(signature(CollectiveAllReduceExtended._initialize_local_devices).parameters)
+    assert parameters == ["self", "cluster_resolver", "worker_device"], "for several CPU devices in a worker"
 
     assert callable(context.context().abort_collective_ops) and callable(
         context.context().configure_coordination_service

@@ -52,7 +52,6 @@ class Replicated(FakeSession):
         self.shares_position = shares
         self.has_own_state = not shares
         self.own_states: dict[int, bytes] = {}
-        self.taken_back: list[tuple[Path, int]] = []
         self.assigned: list[tuple[str, float]] = []
         self.ended: list[bool] = []
         self.agreed: Mapping[str, float] = {}
@@ -71,9 +70,6 @@ class Replicated(FakeSession):
 
     def restore(self, prefix: Path) -> None:
         self.step = int(prefix.name.rpartition("-")[2])
-
-    def restore_own_state(self, prefix: Path, rank: int) -> None:
-        self.taken_back.append((prefix, rank))
 
     stopped = ""
 
@@ -121,7 +117,6 @@ class Pair:
         commands = WorkerCommands(
             others,
             self.worker,
-            1,
             cast(Any, Replicas()),
             lambda message: Path("/there") / message["below"],
             lambda step, rate: self.reported.append((step, rate)),
@@ -197,7 +192,7 @@ def test_what_changes_the_state_is_done_by_all(pair: Callable[..., Pair]) -> Non
     session.snapshot()
     assert chiefs.own_states == {1: b"at 3"}
     session.restore(Path("/here/model.ckpt-1"))
-    assert chiefs.step == others.step == 1 and others.taken_back == [(Path("/there/model.ckpt-1"), 1)]
+    assert chiefs.step == others.step == 1
     session.assign("learning_rate", 0.5)
     assert chiefs.assigned == others.assigned == [("learning_rate", 0.5)]
     session.skip(2)

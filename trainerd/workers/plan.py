@@ -76,8 +76,13 @@ class ClusterPlan:
 
     @property
     def local_rank(self) -> int:
-        """The number of workers of a lower rank on the same host, and so the number of the GPU that this one uses."""
+        """The number of workers of a lower rank on the same host."""
         return sum(each.host == self.workers[self.rank].host for each in self.workers[: self.rank])
+
+    @property
+    def local_size(self) -> int:
+        """The number of workers on the same host."""
+        return sum(each.host == self.workers[self.rank].host for each in self.workers)
 
 
 def make_plan(

@@ -15,7 +15,8 @@ def strategy() -> tf.distribute.Strategy:
     """Return the strategy for the devices that `devices` of the config names.
 
     A model that is made in its scope is trained on all of them, each with its part of every batch. Without that key, or
-    outside of trainerd's commands, it is TensorFlow's default strategy: one device.
+    outside of trainerd's commands, it is TensorFlow's default strategy: one device. In the scope of a strategy, such as
+    that of several workers, it is that one.
 
         with trainerd.strategy().scope():
             model = keras.Sequential(...)
@@ -28,18 +29,20 @@ def strategy() -> tf.distribute.Strategy:
       EntryError: this machine has fewer devices, or none of such a name.
     """
     devices = wanted_devices()
-    return tf.distribute.get_strategy() if devices is None else _strategy_over(devices)
+    if devices is None or tf.distribute.has_strategy():
+        return tf.distribute.get_strategy()
+    return _strategy_over(devices)
 
 
 @cache
 def _strategy_over(devices: Devices) -> tf.distribute.Strategy:
     kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
     there = [f"{each.device_type}:{each.name.rpartition(':')[2]}" for each in tf.config.list_logical_devices(kind)]
-    return tf.distribute.MirroredStrategy(_named(devices, there))
+    return tf.distribute.MirroredStrategy(named(devices, there))
 
 
-def _named(devices: Devices, there: Sequence[str]) -> list[str]:
-    """Return the names of devices.
+def named(devices: Devices, there: Sequence[str]) -> list[str]:
+    """Return the names of the devices that a config names.
 
     Args:
       devices: those of the config.

@@ -192,6 +192,10 @@ class FunctionSession(Session):
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint into the model, the optimizer, the input and the global step."""
         self._read(prefix)
+        self._restore_copies(prefix)
+
+    def _restore_copies(self, prefix: Path) -> None:
+        """Restore what each device has for itself."""
         if not restore_copies(prefix, self._components):
             self._spread_seeds()
 
@@ -387,12 +391,17 @@ class FunctionSession(Session):
     def _trace(self, step: Any) -> Any:
         """Return the job's step as one concrete function, from a batch to its metrics."""
         batch = [] if self._iterator is None else [self._iterator.element_spec]
-        if self._replicas is not None:  # a step on several devices may make no variables in the loop
-            rehearse(step, batch, self._variables_of(self._job.state), size=self._replicas.count)
+        if self._replicas is not None and self._replicas.count > 1:  # they may make no variables in the loop
+            variables = self._variables_of(self._job.state)
+            rehearse(self._in_scope(step), batch, variables, size=self._replicas.count)
         if not hasattr(step, "get_concrete_function"):
             step = tf.function(step)
         with user_code(lambda error: EntryError(f"the job's train_step does not trace:\n{job_traceback(error)}")):
             return step.get_concrete_function(*batch)
+
+    def _in_scope(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a step that makes its variables as those of the job were made."""
+        return step
 
     def _make_loop(self, stops_at: Sequence[str]) -> GraphLoop:
         """Return the loop over the traced step."""

@@ -23,15 +23,17 @@ class Replicas:
     """The replicas of a strategy.
 
     Args:
-      strategy: a MirroredStrategy.
+      strategy: a MirroredStrategy, or that of several workers.
+      rank: of this worker among them.
 
     Attributes:
-      count: how many there are.
+      count: how many there are in this process.
     """
 
-    def __init__(self, strategy: Any) -> None:
+    def __init__(self, strategy: Any, rank: int = 0) -> None:
         self._strategy = strategy
-        self.count: int = strategy.num_replicas_in_sync
+        self.count: int = len(strategy.extended.worker_devices)
+        self._first = rank * self.count
 
     @classmethod
     def of(cls, strategies: Iterable[Any]) -> Replicas | None:
@@ -63,7 +65,7 @@ class Replicas:
         """Return a step over a whole batch: each replica runs the step on its part. Its metrics are the means."""
 
         def replicated_step(*batch: Any) -> Any:
-            parts = tf.nest.map_structure(self._split, batch)
+            parts = batch if self.count == 1 else tf.nest.map_structure(self._split, batch)
             outputs = self._strategy.run(step, args=parts)
             return tf.nest.map_structure(self._mean, outputs)
 
@@ -83,7 +85,7 @@ class Replicas:
         sizes = self.count if (whole.shape[0] or 1) % self.count == 0 else self._sizes(whole)
         parts = tf.split(whole, sizes, num=self.count)
         return self._strategy.experimental_distribute_values_from_function(
-            lambda context: parts[context.replica_id_in_sync_group]
+            lambda context: parts[context.replica_id_in_sync_group - self._first]
         )
 
     def _sizes(self, whole: tf.Tensor) -> tf.Tensor:
@@ -98,6 +100,8 @@ class Replicas:
     def _mean(self, value: Any) -> Any:
         """Return the mean of a metric over the replicas."""
         values = self._strategy.experimental_local_results(value)
+        if len(values) == 1:
+            return values[0]
         kind = values[0].dtype
         if kind.is_floating:
             return tf.add_n(values) / len(values)
@@ -112,6 +116,8 @@ class Replicas:
         Args:
           variables: of the state, by their keys. Those that an optimizer writes are the same on all devices.
         """
+        if self.count == 1:
+            return {}
         return {
             key_of_copy(number, key): copy
             for key, variable in variables.items()
@@ -123,10 +129,11 @@ class Replicas:
         """Give each device random numbers of its own. The first one keeps those that one device alone would have.
 
         Args:
-          seeds: the states of Keras's seed generators, uint32 or int32, shape [2], of the first device.
+          seeds: the states of Keras's seed generators, uint32 or int32, shape [2]. All devices have the first one's.
         """
         for state in filter(is_distributed, seeds):
-            first, *others = copies_of(state)
-            for number, copy in enumerate(others, 1):
-                seed, count = np.asarray(first).tolist()
-                copy.assign(np.array([(seed + number * _APART) % 2**31, count], first.dtype.as_numpy_dtype))
+            copies = copies_of(state)
+            seed, count = np.asarray(copies[0]).tolist()
+            for number, copy in enumerate(copies, self._first):
+                if number:
+                    copy.assign(np.array([(seed + number * _APART) % 2**31, count], copy.dtype.as_numpy_dtype))

@@ -1,20 +1,27 @@
 """TensorFlow's multi-worker strategy: made, run, and ended.
 
 Of TensorFlow's private parts this needs `context`, to end collective operations from outside, to say how long a
-worker may be silent and to read whether TensorFlow received SIGTERM; and of Keras' a variable's `_value`:
-tests/tensorflow/test_internals.py names the versions for which it holds.
+worker may be silent and to read whether TensorFlow received SIGTERM; and `CollectiveAllReduceExtended`, which knows one
+CPU device in each worker; and of Keras' a variable's `_value`: tests/tensorflow/test_internals.py names the versions
+for which it holds.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.distribute.collective_all_reduce_strategy import CollectiveAllReduceExtended
 from tensorflow.python.eager import context
 
+from trainerd.checkpoints.contents.device_copies import copies_of
+from trainerd.checkpoints.contents.tensor_values import Values
+from trainerd.errors import EntryError
+from trainerd.job.devices import Devices
+from trainerd.sessions.tf2.devices import named
 from trainerd.workers.plan import ClusterPlan
 
 log = logging.getLogger(__name__)
@@ -36,17 +43,23 @@ class Engine:
 
     Args:
       plan: the workers. All of them must make it at the same time.
+      devices: the names of this worker's; see `devices_of`. All workers have equally many.
       heartbeat_secs: seconds of silence after which TensorFlow gives a worker up.
 
     Attributes:
-      totals: the variables of metrics, which each worker has for itself.
+      strategy: TensorFlow's.
+      rank: this worker's.
+      device_count: the number of this worker's devices.
+      totals: the variables of metrics, which each device has for itself.
       period: after how many steps the workers agree on whether to continue. The same on all.
     """
 
-    def __init__(self, plan: ClusterPlan, *, heartbeat_secs: float) -> None:
+    def __init__(self, plan: ClusterPlan, devices: Sequence[str], *, heartbeat_secs: float) -> None:
+        self.rank = plan.rank
+        self.device_count = len(devices)
         self.period = 1
         self.totals: list[Any] = []
-        _choose_gpu(plan.local_rank)
+        self._sums: list[Any] = []  # those of the totals that TensorFlow would add up
         workers = [str(each) for each in plan.workers]
         context.context().configure_coordination_service(
             service_type="standalone",
@@ -54,10 +67,15 @@ class Engine:
             heartbeat_timeout_in_ms=int(2 * heartbeat_secs * 1000),  # who is gone is known before that, and named
         )
         resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-            tf.train.ClusterSpec({"worker": workers}), task_type="worker", task_id=plan.rank, rpc_layer="grpc"
+            tf.train.ClusterSpec({"worker": workers}),
+            task_type="worker",
+            task_id=plan.rank,
+            rpc_layer="grpc",
+            num_accelerators={"GPU": sum(each.startswith("GPU") for each in devices)},
         )
         # No `timeout_seconds` in its options: TensorFlow has a thread sleep for so long for each collective operation.
-        self.strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver)
+        with _each_cpu(devices):
+            self.strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver)
 
     def agree_every(self, period: int) -> None:
         """Have the workers agree after so many steps from now on."""
@@ -65,10 +83,10 @@ class Engine:
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """Make variables the same on all workers while the block runs, except for the totals of metrics.
+        """Make variables the same on all devices while the block runs, except for the totals of metrics.
 
         TensorFlow adds those up over the workers whenever they are read. That would be a collective operation, and a
-        chief that saves or evaluates is alone. So each worker has its own.
+        chief that saves or evaluates is alone. So each device has its own.
         """
         with self.strategy.scope(), tf.variable_creator_scope(self._own_total):
             yield
@@ -77,8 +95,24 @@ class Engine:
         if options.get("synchronization") is not tf.VariableSynchronization.ON_READ:
             return make(**options)
         alone = {"synchronization": tf.VariableSynchronization.AUTO, "aggregation": tf.VariableAggregation.NONE}
-        self.totals.append(make(**options | alone))
-        return self.totals[-1]
+        found = make(**options | alone)
+        if not any(each is found for each in self.totals):  # each device asks for it
+            self.totals.append(found)
+            if options.get("aggregation") is tf.VariableAggregation.SUM:
+                self._sums.append(found)
+        return found
+
+    @contextlib.contextmanager
+    def added_up(self) -> Iterator[None]:
+        """Have the totals of metrics on this worker's first device be those of all its devices while the block runs."""
+        copies = [copies_of(each) for each in self._sums if self.device_count > 1]
+        before = Values(each[0] for each in copies)
+        for each in copies:
+            each[0].assign(tf.add_n([tf.convert_to_tensor(copy) for copy in each]))
+        try:
+            yield
+        finally:
+            before.put_back()
 
     def own(self, variables: Iterable[Any]) -> None:
         """Give each worker its own totals of the metrics that Keras has made while a step was traced.
@@ -93,22 +127,14 @@ class Engine:
                 [variable._value] = self.strategy.experimental_local_results(value)
                 self.totals.append(variable._value)
 
-    def replicated(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a step as all workers do it together, each with its own batch."""
-
-        def replicated_step(*batch: Any) -> Any:
-            return self.strategy.run(step, args=batch)
-
-        return replicated_step
-
     def sum(self, number: tf.Tensor) -> tf.Tensor:
-        """Return the sum of a number over all workers, in the graph. All must ask for it at the same time."""
+        """Return the sum of a number over all devices, in the graph. All workers must ask for it at the same time."""
 
         def summed() -> Any:
-            own = tf.identity(number)  # on this worker's device, by which the strategy knows where to
+            own = tf.identity(number)  # on this device, by which the strategy knows where to
             return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, own)
 
-        return self.strategy.run(summed)
+        return self.strategy.experimental_local_results(self.strategy.run(summed))[0]
 
     def caused(self, error: BaseException) -> bool:
         """Return whether an error of a step may be that of another worker."""
@@ -133,8 +159,53 @@ def received_sigterm(seconds: float) -> bool:
     return True
 
 
-def _choose_gpu(number: int) -> None:
-    """Use one GPU for each worker of a machine."""
+def devices_of(wanted: Devices | None, plan: ClusterPlan) -> list[str]:
+    """Choose the devices of this worker. The workers of one machine share its GPUs out.
+
+    Args:
+      wanted: the devices that the config names; None for one.
+      plan: the workers.
+
+    Returns:
+      Their names.
+
+    Raises:
+      EntryError: this machine has fewer, or none of such a name.
+    """
     gpus = tf.config.list_physical_devices("GPU")
-    if len(gpus) > 1:
-        tf.config.set_visible_devices(gpus[number % len(gpus)], "GPU")
+    if not gpus:
+        [cpu, *_] = tf.config.list_physical_devices("CPU")
+        logical = tf.config.get_logical_device_configuration(cpu) or [None]
+        return named(wanted or 1, [f"CPU:{number}" for number in range(len(logical))])
+    there = [f"GPU:{number}" for number in range(len(gpus))]
+    if wanted is None:
+        there, wanted = [there[plan.local_rank % len(there)]], 1
+    elif not isinstance(wanted, tuple):
+        count = len(there) // plan.local_size if wanted == "all" else wanted
+        if count == 0 or count * plan.local_size > len(there):
+            raise EntryError(
+                f"devices = {wanted!r}: {plan.local_size} workers on this machine share {len(there)} GPUs. Start fewer "
+                "workers, or set fewer devices."
+            )
+        there, wanted = there[count * plan.local_rank :][:count], count
+    chosen = named(wanted, there)
+    tf.config.set_visible_devices([gpus[int(each.partition(":")[2])] for each in chosen], "GPU")
+    return chosen
+
+
+@contextlib.contextmanager
+def _each_cpu(devices: Sequence[str]) -> Iterator[None]:
+    """Have a strategy use several CPU devices while it is made. TensorFlow takes one, or GPUs."""
+    if len(devices) == 1 or devices[0].startswith("GPU"):
+        yield
+        return
+
+    def local_devices(extended: Any, resolver: Any, worker: str) -> tuple[tuple[str, ...], str]:
+        return tuple(f"{worker}/device:{each}" for each in devices), "CPU"
+
+    before = CollectiveAllReduceExtended._initialize_local_devices
+    CollectiveAllReduceExtended._initialize_local_devices = local_devices
+    try:
+        yield
+    finally:
+        CollectiveAllReduceExtended._initialize_local_devices = before

@@ -244,7 +244,6 @@ class WorkerCommands:
     Args:
       session: this worker's.
       worker: its connection to the chief.
-      rank: its rank.
       replicas: the engine of the workers.
       found: maps what the chief says of a checkpoint to its prefix here.
       running: a context for steps, which detects that they hang.
@@ -255,7 +254,6 @@ class WorkerCommands:
         self,
         session: Any,
         worker: Worker,
-        rank: int,
         replicas: Engine,
         found: Callable[[Message], Path],
         progressed: Callable[[int, float], None],
@@ -263,7 +261,6 @@ class WorkerCommands:
     ) -> None:
         self._session = session
         self._worker = worker
-        self._rank = rank
         self._replicas = replicas
         self._found = found
         self._progressed = progressed
@@ -308,10 +305,7 @@ class WorkerCommands:
         self._together(then)
 
     def _restore(self, message: Message) -> None:
-        prefix = self._found(message)
-        self._session.restore(prefix)
-        if self._session.has_own_state:
-            self._session.restore_own_state(prefix, self._rank)
+        self._session.restore(self._found(message))
 
     def _together(self, do: Callable[[], Any]) -> Any:
         return explained(do, self._worker.trouble.explain, self._replicas)

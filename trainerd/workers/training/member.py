@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
 from trainerd.config.schema import Config
-from trainerd.errors import EntryError, PeerLostError, TrainerdError
+from trainerd.errors import ConfigError, EntryError, PeerLostError, TrainerdError
 from trainerd.loop.contract import Session
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.outcome import PAUSED_EARLY, Outcome
@@ -196,19 +196,22 @@ class ClusterProcess:
         That can be neither watched nor stopped: it holds Python's lock. So all meet once more before, when TensorFlow
         is imported, and the kernel ends a process that is in it for too long, for whoever starts it again.
         """
-        from trainerd.workers.engine.engine import Engine
+        from trainerd.workers.engine.engine import Engine, devices_of
 
+        devices = devices_of(self._config.devices, self.plan)
         if self._chief is not None:
+            _require_as_many(len(devices), self._chief.call("devices"))
             self._chief.call("form")
         if self._worker is not None:
-            self._worker.serve({"form": lambda message: {}}, until="form")
+            answers = {"devices": lambda message: {"count": len(devices)}, "form": lambda message: {}}
+            self._worker.serve(answers, until="form")
         self._is_forming = True
         self._trouble.check()
         cluster = self._config.cluster
         before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(FORM_SECS)
         try:
-            self._engine = Engine(self.plan, heartbeat_secs=cluster.heartbeat_secs)
+            self._engine = Engine(self.plan, devices, heartbeat_secs=cluster.heartbeat_secs)
         except RuntimeError as error:
             if "at program startup" not in str(error):
                 raise
@@ -317,7 +320,6 @@ class ClusterProcess:
         commands = WorkerCommands(
             session,
             self._worker,
-            self.plan.rank,
             self._engine,
             self._find,
             self._progressed,
@@ -369,3 +371,17 @@ class ClusterProcess:
 
 _MISSING = "the cluster is not complete: "
 _FILES = (".index", ".data-")
+
+
+def _require_as_many(own: int, others: Mapping[int, Message]) -> None:
+    """Require that all workers have as many devices.
+
+    Raises:
+      ConfigError: one has more or fewer than the chief.
+    """
+    for rank, said in others.items():
+        if said["count"] != own:
+            raise ConfigError(
+                f"the number of devices differs: the chief has {own}, and worker {rank} has {said['count']}. Set "
+                "`devices` to a number that all workers have."
+            )

@@ -55,7 +55,10 @@ class ReplicatedKerasSession(ReplicatedSession, KerasJobSession):
         return {}
 
     def _logs(self) -> dict[str, Any]:
-        return dict(self._agreed) if self._agreed is not None else super()._logs()
+        if self._agreed is not None:
+            return dict(self._agreed)
+        with self._engine.added_up():
+            return super()._logs()
 
     def _end_epoch(self, data_ended: bool) -> dict[str, float]:
         found = super()._end_epoch(data_ended)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from trainerd.checkpoints.format.snapshotter import OF_WORKER, TensorSnapshot
 from trainerd.errors import EntryError
 from trainerd.sessions.input.shuffle_order import restore_order
 from trainerd.sessions.tf2.job_session import FunctionSession
+from trainerd.sessions.tf2.replicas import Replicas
 from trainerd.workers.engine.engine import Engine
 from trainerd.workers.training.replicated_loop import ReplicatedLoop
 from trainerd.workers.training.worker_batches import is_shared
@@ -30,7 +31,7 @@ class OwnState(msgspec.Struct, frozen=True):
 
     Attributes:
       position: in its input; empty if that of the chief is that of all.
-      measured: the values of the variables of its metrics, in their order.
+      measured: the values of the variables that its devices have for themselves, such as those of metrics, in order.
     """
 
     position: bytes = b""
@@ -63,7 +64,12 @@ class ReplicatedSession(FunctionSession):
     @property
     def has_own_state(self) -> bool:
         """True if each worker has something of its own that a checkpoint must hold."""
-        return not self.shares_position or bool(self._engine.totals)
+        return not self.shares_position or bool(self._own_variables)
+
+    @property
+    def _own_variables(self) -> list[Any]:
+        """The variables that the devices of this worker have for themselves."""
+        return list(self._components.values()) or self._engine.totals
 
     def own_state(self) -> bytes:
         """Return this worker's own state, in the form in which it is sent."""
@@ -71,7 +77,7 @@ class ReplicatedSession(FunctionSession):
         if not self.shares_position:
             variants = tf.raw_ops.SerializeIterator(resource_handle=self._iterator._iterator_resource)
             position = bytes(tf.io.serialize_tensor(variants).numpy())
-        return msgspec.msgpack.encode(OwnState(position, [np.asarray(each).tobytes() for each in self._engine.totals]))
+        return msgspec.msgpack.encode(OwnState(position, [np.asarray(each).tobytes() for each in self._own_variables]))
 
     def with_own_states(self, snapshot: TensorSnapshot, states: Mapping[int, bytes]) -> TensorSnapshot:
         """Return a snapshot with the own states of other workers, by rank."""
@@ -81,15 +87,21 @@ class ReplicatedSession(FunctionSession):
         ]
         return replace(snapshot, items=[*snapshot.items, *items])
 
-    def restore_own_state(self, prefix: Path, rank: int) -> None:
+    def _restore_copies(self, prefix: Path) -> None:
         """Restore the own state that the worker of this rank had when a checkpoint was made, if it had one."""
-        reader, key = tf.train.load_checkpoint(str(prefix)), _KEY.format(rank=rank)
+        if self._engine.rank == 0:
+            super()._restore_copies(prefix)
+            return
+        self._spread_seeds()
+        reader, key = tf.train.load_checkpoint(str(prefix)), _KEY.format(rank=self._engine.rank)
         if not reader.has_tensor(key):
             return
         own = msgspec.msgpack.decode(reader.get_tensor(key), type=OwnState)
-        for variable, value in zip(self._engine.totals, own.measured, strict=False):
-            dtype = np.dtype(tf.as_dtype(variable.dtype).as_numpy_dtype)
-            variable.assign(np.frombuffer(value, dtype).reshape(variable.shape))
+        variables = self._own_variables
+        if len(own.measured) == len(variables):  # else it had another number of devices
+            for variable, value in zip(variables, own.measured, strict=True):
+                dtype = np.dtype(tf.as_dtype(variable.dtype).as_numpy_dtype)
+                variable.assign(np.frombuffer(value, dtype).reshape(variable.shape))
         if own.position:
             variants = tf.io.parse_tensor(own.position, tf.variant)
             tf.raw_ops.DeserializeIterator(resource_handle=self._iterator._iterator_resource, serialized=variants)
@@ -100,12 +112,20 @@ class ReplicatedSession(FunctionSession):
         """Return a digest of the value of each variable that is trained, by name."""
         return {name: xxhash.xxh3_64_hexdigest(value.numpy()) for name, value in self.weights().items()}
 
-    def _replicas_of(self, variables: Iterable[Any]) -> None:
-        """Return None: the engine has the workers do a step together."""
+    def _replicas_of(self, variables: Iterable[Any]) -> Replicas:
+        """Return this worker's devices: the engine has the workers do a step together."""
+        return Replicas(self._engine.strategy, self._engine.rank)
 
     def _trace(self, step: Any) -> Any:
         self._require_endless()
-        return super()._trace(self._engine.replicated(step))
+        return super()._trace(step)
+
+    def _in_scope(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        def step_in_scope(*batch: Any) -> Any:
+            with self._engine.scope():
+                return step(*batch)
+
+        return step_in_scope
 
     def _require_endless(self) -> None:
         """Refuse a dataset that may end before those of other workers do."""
