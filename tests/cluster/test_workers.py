@@ -462,7 +462,7 @@ tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU"
 
 
 def test_workers_need_equally_many_devices(cluster: Cluster) -> None:
-    path = cluster.configure("shared", 2, 'devices = "all"', module="one_more")
+    cluster.configure("shared", 2, 'devices = "all"', module="one_more")
     (cluster.project / "one_more.py").write_text(ONE_MORE)
     cluster.start(2)
     assert cluster.end() == [78, 78], cluster.text
