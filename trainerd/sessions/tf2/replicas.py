@@ -27,11 +27,13 @@ class Replicas:
 
     Attributes:
       count: how many there are.
+      devices: the devices that they are on, such as "GPU:0".
     """
 
     def __init__(self, strategy: Any) -> None:
         self._strategy = strategy
         self.count: int = strategy.num_replicas_in_sync
+        self.devices = [each.rpartition("device:")[2] for each in strategy.extended.worker_devices]
 
     @classmethod
     def of(cls, strategies: Iterable[Any]) -> Replicas | None:
