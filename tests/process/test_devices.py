@@ -12,6 +12,8 @@ import pytest
 
 from tests.conftest import Fork
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import read_state
+from trainerd.system.gpus import DeviceState
 
 JOBS = Path(__file__).with_name("several_devices.py")
 
@@ -72,6 +74,8 @@ def test_a_run_continues_with_more_devices_and_is_released_for_one(fork: Fork, f
     config(folder, "job", 2)
     first = fork(folder, run=["run", "--max-steps", "20"])
     assert first.end(120) == 0, first.text
+    state = read_state(RunDirectory(folder / "run").state)
+    assert state is not None and state.devices == [DeviceState("CPU:0"), DeviceState("CPU:1")]
     config(folder, "job", '"all"')
     second = fork(folder, run=["run", "--max-steps", "40"])
     assert second.end(120) == 0 and "restored step 20" in second.text, second.text

@@ -38,6 +38,7 @@ from trainerd.rundir import lock, request_files
 from trainerd.rundir.lock import Holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Answer, LastCheckpoint, Phase, State
+from trainerd.system.gpus import DeviceState
 from trainerd.text import seconds, size
 
 
@@ -202,6 +203,7 @@ STATE = State(
     warnings=["look here"],
     logdir="/r",
     job="a:b",
+    devices=[DeviceState("GPU:0", 32 << 30, 80 << 30, 0.97), DeviceState("CPU:1")],
 )
 
 
@@ -210,7 +212,7 @@ def test_status_of_a_run_that_died(cli: Cli, rundir: RunDirectory) -> None:
     code, text = cli("status", "--logdir", str(rundir.path))
     assert code == 0
     assert "not running: it ended while training, without a save; the next start resumes from step 1000" in text
-    assert "1,234 of 5,000" in text and "look here" in text
+    assert "1,234 of 5,000" in text and "look here" in text and "GPU:0" not in text
 
 
 def test_status_of_a_run_that_runs(cli: Cli, odd_rundir: RunDirectory) -> None:
@@ -219,8 +221,11 @@ def test_status_of_a_run_that_runs(cli: Cli, odd_rundir: RunDirectory) -> None:
         STATE.write(odd_rundir.state)
         code, text = cli("status", "--logdir", str(odd_rundir.path))
         assert code == 0 and "left" in text and "38 s" in text and "1.0 GiB" in text
+        assert "\ndevice   GPU:0: 32.0 GiB of 80.0 GiB, 97 % busy\ndevice   CPU:1\n" in text
         code, text = cli("status", "--json", "--logdir", str(odd_rundir.path))
-        assert json.loads(text)["running"] is True
+        found = json.loads(text)
+        assert found["running"] is True
+        assert found["devices"][0]["utilization"] == 0.97 and found["devices"][1]["memory_bytes"] is None
     assert holder.is_alive()
 
 
@@ -380,7 +385,7 @@ def test_the_display_shows_what_a_person_watches() -> None:
     console.file.close()
     for part in ("step 1,234 of 5,000", "loss", "0.25", "100 steps/s", "38 s left", "step 1,000, 60 s ago", "1.0 GiB"):
         assert part in text
-    assert "look here" in text
+    assert "look here" in text and "GPU:0: 32.0 GiB of 80.0 GiB, 97 % busy" in text
 
 
 def test_a_sparkline_shows_the_last_minutes_of_a_metric() -> None:

@@ -33,6 +33,7 @@ from trainerd.job.definition import GraphJob, Job, KerasJob
 from trainerd.loop.signals.handlers import HANDLED
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Answer, EvaluationSummary, Failure, LastCheckpoint, Phase, State, WorkerState
+from trainerd.system.gpus import DeviceState
 from trainerd.watch import settings
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -237,6 +238,7 @@ def test_signals_are_those_that_are_handled() -> None:
         ("evaluations", [f.name for f in dataclasses.fields(EvaluationSummary)]),
         ("last_checkpoint", [f.name for f in dataclasses.fields(LastCheckpoint)]),
         ("failure", [f.name for f in dataclasses.fields(Failure)]),
+        ("devices", [f.name for f in dataclasses.fields(DeviceState)]),
         ("workers", [f.name for f in dataclasses.fields(WorkerState)]),
         ("answer", [f.name for f in dataclasses.fields(Answer)]),
         ("phase", [str(phase) for phase in Phase]),

@@ -31,6 +31,7 @@ from trainerd.run.run import Run
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.state import LastCheckpoint, Phase, State
+from trainerd.system.gpus import DeviceState
 from trainerd.system.threads import Background
 
 
@@ -123,6 +124,17 @@ def test_it_trains_to_max_steps_and_saves(rundir: RunDirectory) -> None:
     assert saved(rundir) == [(100, "finish")]
     assert life.events.begun_at == 0 and life.events.closed
     assert life.states[-1].step == 100 and life.states[-1].metrics["p"] == 200.0
+
+
+def test_the_state_names_the_devices_that_train(rundir: RunDirectory) -> None:
+    class OnTwo(ScriptedSession):
+        @property
+        def devices(self) -> Mapping[str, int | None]:
+            return {"CPU:0": None, "CPU:1": None}
+
+    life = Life(rundir, {"max_steps": 10}, session=OnTwo())
+    life.train()
+    assert life.states[-1].devices == [DeviceState("CPU:0"), DeviceState("CPU:1")]
 
 
 def test_a_pause_saves_at_that_very_step_and_the_next_start_resumes(rundir: RunDirectory) -> None:

@@ -15,6 +15,7 @@ from tests.unit.conftest import FakeTime
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Answer, LastCheckpoint, Phase, State, read_state
 from trainerd.rundir.state_writer import MIN_SECS, StateWriter
+from trainerd.system.gpus import DeviceState
 from trainerd.system.process_identity import is_process, process_identity
 
 FULL = State(
@@ -27,6 +28,7 @@ FULL = State(
     last_checkpoint=LastCheckpoint(9, "/x/model.ckpt-9", "schedule", 0.1, 100, 5.0),
     warnings=["w"],
     answers=[Answer(["a"], 9, None)],
+    devices=[DeviceState("GPU:0", 3, 4, 0.5), DeviceState("GPU:1")],
 )
 
 
@@ -54,12 +56,12 @@ def test_the_answer_of_a_file_is_the_last_one(rundir: RunDirectory) -> None:
     assert (state.answer_to("a"), state.answer_to("c"), state.answer_to("d")) == (first, last, None)
 
 
-def test_the_file_of_an_earlier_version_has_one_answer(rundir: RunDirectory) -> None:
+def test_the_file_of_an_earlier_version_has_one_answer_and_no_devices(rundir: RunDirectory) -> None:
     data = State().to_json() | {"answer": {"ids": ["a"], "step": 9, "error": None}}
-    del data["answers"]
+    del data["answers"], data["devices"]
     rundir.state.write_text(json.dumps(data))
     found = read_state(rundir.state)
-    assert found is not None and found.answer_to("a") == Answer(["a"], 9, None)
+    assert found is not None and found.answer_to("a") == Answer(["a"], 9, None) and found.devices == []
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,8 @@ def render(
     else:
         table.add_row("saved", "not yet")
     table.add_row("memory", size(state.memory_bytes))
+    for device in state.devices:
+        table.add_row("device", Text(str(device)))
     for worker in state.workers:
         table.add_row(f"worker {worker.rank}", worker.line(now))
     for warning in state.warnings:

@@ -170,6 +170,14 @@ class Session(Model, Protocol):
         """The epochs that it is trained for, whose ends return metrics; None if it has none."""
         return None
 
+    @property
+    def devices(self) -> Mapping[str, int | None]:
+        """The devices that train, by TensorFlow's names; empty if that is one CPU.
+
+        Each has the number that CUDA gives it in this process, or None if it is not a GPU.
+        """
+        return {}
+
     def bind(self, flag: Flag) -> None:
         """Look at this flag after every step from now on."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
 from trainerd.config.schema import Config
@@ -15,6 +16,7 @@ from trainerd.rundir import request_files
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.state import Phase
+from trainerd.system.gpus import watched
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +86,7 @@ class Loop:
             self._reporter.set(epochs=epochs.count, last_step=epochs.last_step)
         self._run.start()
         try:
-            with self._run.ticker.running():
+            with self._run.ticker.running(), self._watched_devices():
                 outcome = self._loop()
                 self._run.finish(outcome, lambda: self._session.end(finished=outcome.phase is Phase.FINISHED))
                 return outcome
@@ -94,6 +96,10 @@ class Loop:
         finally:
             self._run.checkpointer.close()
             self._run.recorder.close()
+
+    def _watched_devices(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which the state shows how the devices are."""
+        return watched(self._session.devices, lambda devices: self._reporter.set(devices=devices))
 
     def _loop(self) -> Outcome:
         """Run steps and boundaries until a boundary ends the run."""

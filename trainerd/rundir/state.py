@@ -15,6 +15,7 @@ import msgspec
 
 from trainerd.rundir.goodput import Goodput
 from trainerd.system.durable_files import storage, write_atomic
+from trainerd.system.gpus import DeviceState
 from trainerd.system.regular_files import read_regular
 from trainerd.text import figure, printable, seconds, size
 
@@ -191,6 +192,7 @@ class State:
       save_model_secs: how many seconds lie between two checkpoints; None if the clock does not matter.
       saving: the step whose checkpoint is being written; None if none is.
       memory_bytes: the resident memory of the process.
+      devices: the devices that train; empty if that is one CPU.
       warnings: what a person should know.
       error, exit_code: why the run failed, and what the process exits with; None otherwise.
       ended: why the run was paused, or is finished; None otherwise.
@@ -220,6 +222,7 @@ class State:
     save_model_secs: float | None = None
     saving: int | None = None
     memory_bytes: int = 0
+    devices: list[DeviceState] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     error: str | None = None
     exit_code: int | None = None

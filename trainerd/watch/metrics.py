@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from trainerd.rundir.goodput import Spent
 from trainerd.rundir.run_events import EventKind
 from trainerd.rundir.state import KILLED, Phase, State
+from trainerd.system.gpus import DeviceState
 from trainerd.text import printable
 from trainerd.version import __version__
 from trainerd.watch.run_reader import RunView
@@ -46,6 +47,13 @@ _OF_STATE: dict[str, tuple[str, Callable[[State], float | None]]] = {
         "How long it took to write the newest checkpoint, from the step until it was durable.",
         lambda state: _saved(state, "seconds"),
     ),
+}
+
+# The same for each device that trains.
+_OF_DEVICE: dict[str, tuple[str, Callable[[DeviceState], float | None]]] = {
+    "memory_bytes": ("The memory in use on the GPU, by all processes.", lambda device: device.memory_bytes),
+    "memory_total_bytes": ("The memory of the GPU.", lambda device: device.memory_total_bytes),
+    "utilization_ratio": ("The share of the time in which the GPU computes.", lambda device: device.utilization),
 }
 
 
@@ -87,6 +95,7 @@ class _Runs(Collector):
             yield _gauge(name, about, {label: get(state) for label, _, state in ones})
         yield from self._of_now(ones)
         yield _metrics(ones)
+        yield from _devices(ones)
         yield _spent(ones)
         yield _events(runs)
         yield from _disks(runs)
@@ -134,6 +143,18 @@ def _metrics(ones: Sequence[_Stated]) -> GaugeMetricFamily:
         for name, value in found.items():
             family.add_metric([label, name], value)
     return family
+
+
+def _devices(ones: Sequence[_Stated]) -> Iterator[GaugeMetricFamily]:
+    """Yield what is known of the devices, while a process trains on them."""
+    for name, (about, get) in _OF_DEVICE.items():
+        family = GaugeMetricFamily(f"trainerd_device_{name}", about, labels=["run", "device"])
+        for label, run, state in ones:
+            found = {_label(each.name): get(each) for each in state.devices[:MOST_METRICS] if run.is_running}
+            for device, value in found.items():
+                if value is not None:
+                    family.add_metric([label, device], value)
+        yield family
 
 
 def _spent(ones: Sequence[_Stated]) -> CounterMetricFamily:

@@ -72,6 +72,7 @@ HOSTILE = {
     "lone surrogates": _state(error="\ud800", metrics={"\udfff": 1.0}),
     "not UTF-8": b"\xff\xfe\x00",
     "many metrics": _state(metrics={f"m{number}": 1.0 for number in range(20_000)}),
+    "many devices": _state(devices=[{"name": f"{ESCAPES}{number}", "utilization": -1e308} for number in range(20_000)]),
     "long texts": _state(warnings=["x" * 100_000] * 9),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parsed
 
 from tests.unit.watch.conftest import HOSTILE, MakeRun, hostile
-from trainerd.rundir import run_events
+from trainerd.rundir import lock, run_events
 from trainerd.rundir.goodput import Goodput, Spent
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import LastCheckpoint, Phase
+from trainerd.system.gpus import DeviceState
 from trainerd.watch.metrics import registry
 from trainerd.watch.run_reader import Runs, RunView
 
@@ -55,6 +57,22 @@ def test_a_run_that_trains(trained: RunDirectory, runs: Runs) -> None:
     assert {key: found.get(key) for key in wanted} == wanted
     assert 0 < found["trainerd_disk_free_bytes", "trained"] <= found["trainerd_disk_size_bytes", "trained"]
     assert not [name for name, _ in found if name.startswith("trainerd_checkpoint")], "there is none"
+
+
+def test_the_devices_of_a_run_that_trains(make_run: MakeRun, runs: Runs) -> None:
+    devices = [DeviceState("GPU:0", 3, 4, 0.5), DeviceState("GPU:1", 1, 4), DeviceState("CPU:0")]
+    make_run("ended", devices=devices)
+    rundir = make_run("trained", Phase.TRAINING, devices=devices)
+    with lock.acquire(rundir) as held:
+        held.name_holder(os.getpid())
+        found = {key: value for key, value in scraped(runs).items() if key[0].startswith("trainerd_device")}
+    assert found == {
+        ("trainerd_device_memory_bytes", "GPU:0 trained"): 3,
+        ("trainerd_device_memory_bytes", "GPU:1 trained"): 1,
+        ("trainerd_device_memory_total_bytes", "GPU:0 trained"): 4,
+        ("trainerd_device_memory_total_bytes", "GPU:1 trained"): 4,
+        ("trainerd_device_utilization_ratio", "GPU:0 trained"): 0.5,
+    }
 
 
 def test_a_run_that_was_killed_and_its_checkpoint(make_run: MakeRun, runs: Runs) -> None:

@@ -29,6 +29,7 @@ from trainerd.rundir import run_events
 from trainerd.rundir.claim import claimed
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State
+from trainerd.system.gpus import DeviceState
 from trainerd.watch.ask import ask
 from trainerd.watch.page.app import App
 from trainerd.watch.page.as_json import MOST_RUNS
@@ -76,6 +77,16 @@ def test_the_runs_that_train_come_first_and_one_can_be_found(
     events = get(page, "/run/trained.json")["events"]
     assert [(event["kind"], event["said"]) for event in events] == [("start", "x:y")]
     assert [run["name"] for run in get(page, "/runs.json?match=LA")["runs"]] == ["late"]
+
+
+def test_the_devices_of_a_run_are_given(make_run: MakeRun, runs: Runs) -> None:
+    make_run(devices=[DeviceState("GPU:0", 3, 4, 0.5), DeviceState("CPU:1")])
+    [run] = get(client(runs), "/runs.json")["runs"]
+    unknown = {"memory_bytes": None, "memory_total_bytes": None, "utilization": None}
+    assert run["devices"] == [
+        {"name": "GPU:0", "memory_bytes": 3, "memory_total_bytes": 4, "utilization": 0.5},
+        {"name": "CPU:1", **unknown},
+    ]
 
 
 def test_the_curves_of_some_metrics_are_given(make_run: MakeRun, runs: Runs) -> None:

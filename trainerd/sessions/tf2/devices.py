@@ -41,6 +41,19 @@ def _strategy_over(devices: Devices) -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy(named(devices, there))
 
 
+def gpu_numbers() -> dict[str, int]:
+    """Return the number that CUDA gives each of TensorFlow's GPUs in this process.
+
+    The two differ if the program hides a GPU from TensorFlow, or splits one into several logical devices.
+    """
+    visible = tf.config.get_visible_devices("GPU")
+    found: list[int] = []
+    for number, gpu in enumerate(tf.config.list_physical_devices("GPU")):
+        if gpu in visible:
+            found += [number] * len(tf.config.get_logical_device_configuration(gpu) or [None])
+    return {f"GPU:{place}": number for place, number in enumerate(found)}
+
+
 def named(devices: Devices, there: Sequence[str]) -> list[str]:
     """Return the names of the devices that a config names.
 

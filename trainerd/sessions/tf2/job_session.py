@@ -44,6 +44,7 @@ from trainerd.sessions.input import pipeline
 from trainerd.sessions.input.iterators import begin_again, indices_in, retire
 from trainerd.sessions.input.saveable import has_position, require_saveable
 from trainerd.sessions.input.shuffle_order import begin_order, require_saved_order, require_seeds, restore_order
+from trainerd.sessions.tf2.devices import gpu_numbers
 from trainerd.sessions.tf2.eager_step import rehearse
 from trainerd.sessions.tf2.metrics import LOSS
 from trainerd.sessions.tf2.numbers import Numbers
@@ -159,6 +160,15 @@ class FunctionSession(Session):
     def metrics(self) -> tuple[str, ...]:
         """The names of a step's metrics."""
         return self._loop.names
+
+    @property
+    def devices(self) -> Mapping[str, int | None]:
+        """The devices that train: those of the replicas, or the GPU that TensorFlow takes first."""
+        numbers = gpu_numbers()
+        names = list(numbers)[:1]
+        if self._replicas is not None and self._replicas.count > 1:
+            names = self._replicas.devices
+        return {name: numbers.get(name) for name in names}
 
     def bind(self, flag: Flag) -> None:
         """Have the graph's own flag follow this one."""

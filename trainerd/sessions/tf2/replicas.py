@@ -28,11 +28,13 @@ class Replicas:
 
     Attributes:
       count: how many there are in this process.
+      devices: the devices that they are on, such as "GPU:0".
     """
 
     def __init__(self, strategy: Any, rank: int = 0) -> None:
         self._strategy = strategy
-        self.count: int = len(strategy.extended.worker_devices)
+        self.devices = [each.rpartition("device:")[2] for each in strategy.extended.worker_devices]
+        self.count = len(self.devices)
         self._first = rank * self.count
 
     @classmethod

@@ -20,6 +20,7 @@ from trainerd.watch.run_reader import RunDetail, RunView
 MOST_RUNS = 200  # that are shown at once
 _METRICS, _EVENTS, _WARNINGS, _CHECKPOINTS, _TAGS, _CURVES = 100, 10, 5, 8, 32, 500  # of one run
 _ANSWERS = 4  # of one run, and ids of one answer
+_DEVICES = 64  # of one run
 _SMOOTHED = 60  # a curve is smoothed over such a part of its points
 _LONGEST = 2000  # characters of one text
 _EXACT = 1 << 53  # up to here JavaScript's numbers are exact
@@ -110,6 +111,7 @@ def _state(state: State, is_running: bool) -> dict[str, Any]:
         "goodput": state.goodput.percent(),
         "steps_again": state.goodput.steps_again,
         "memory_bytes": state.memory_bytes,
+        "devices": [vars(each) for each in state.devices[:_DEVICES]],
         "trouble": [*filter(None, [state.error, state.failure and str(state.failure)]), *state.warnings[-_WARNINGS:]],
         "at": state.at,
     }

@@ -340,6 +340,7 @@ class Card {
       .map((kind) => make("li", {}, make("i", { class: kindClass(kind) }), `${kind} ${run.goodput[kind].toFixed(1)} %`)));
     const figures = Object.entries(run.metrics ?? {}).map(([name, value]) => [name, figure(value) + measuredAt(run, name)]);
     if (run.memory_bytes && run.running) figures.push(["memory", bytes(run.memory_bytes)]);
+    if (run.running) figures.push(...(run.devices ?? []).map((device) => [device.name, useOf(device)]));
     if (run.checkpoint?.seconds != null) figures.push(["last save", `${bytes(run.checkpoint.bytes)} in ${figure(run.checkpoint.seconds)} s`]);
     if (run.steps_again) figures.push(["steps trained again", whole(run.steps_again)]);
     this.figures.replaceChildren(...figures.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
@@ -392,6 +393,13 @@ class Card {
 function measuredAt(run, metric) {
   const step = run.measured?.[metric] ?? run.step;
   return step === run.step ? "" : ` at step ${whole(step)}`;
+}
+
+/** The memory and the utilization of a device, as far as they are known. */
+function useOf(device) {
+  const memory = device.memory_total_bytes != null && `${bytes(device.memory_bytes)} of ${bytes(device.memory_total_bytes)}`;
+  const busy = device.utilization != null && `${Math.round(100 * device.utilization)} % busy`;
+  return [memory, busy].filter(Boolean).join(", ") || "trains";
 }
 
 function firstMetric(metrics) {

@@ -135,6 +135,7 @@ def text(state: State, running: bool, events: Sequence[Event] = ()) -> str:
         rows.append(("saving", f"step {state.saving:,}"))
     if running:
         rows.append(("memory", size(state.memory_bytes)))
+        rows += [("device", str(device)) for device in state.devices]
         rows += [(f"worker {worker.rank}", worker.line(time.time())) for worker in state.workers]
     rows += [("warning", warning) for warning in state.warnings]
     if state.error:

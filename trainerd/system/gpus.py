@@ -1,0 +1,131 @@
+"""The devices that train, and what NVIDIA's library NVML says of the GPUs among them, without TensorFlow."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainerd.system.threads import called_every
+from trainerd.text import size
+
+log = logging.getLogger(__name__)
+
+LOOK_SECS = 1.0
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """The state of one device that trains.
+
+    Attributes:
+      name: TensorFlow's, such as "GPU:0".
+      memory_bytes: the memory in use on it, by all processes; None if it is not known, as for a CPU.
+      memory_total_bytes: the memory that it has, or None.
+      utilization: the share of the last second or so in which it computed, from 0 to 1, or None.
+    """
+
+    name: str
+    memory_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    utilization: float | None = None
+
+    def __str__(self) -> str:
+        """Return the device in one line."""
+        known = []
+        if self.memory_bytes is not None and self.memory_total_bytes is not None:
+            known.append(f"{size(self.memory_bytes)} of {size(self.memory_total_bytes)}")
+        if self.utilization is not None:
+            known.append(f"{100 * self.utilization:.0f} % busy")
+        return f"{self.name}: {', '.join(known)}" if known else self.name
+
+
+@contextlib.contextmanager
+def watched(devices: Mapping[str, int | None], show: Callable[[list[DeviceState]], object]) -> Iterator[None]:
+    """Show the devices at once, and every second while the block runs.
+
+    A thread of its own asks NVML then, so the loop never waits for the driver.
+
+    Args:
+      devices: their names, each with the number that CUDA gives it in this process; None if it is not a GPU.
+      show: called with all of them.
+    """
+    nvml = _nvml() if any(number is not None for number in devices.values()) else None
+    handles = {name: _answer(_handle, nvml, number) for name, number in devices.items()}
+
+    def look() -> None:
+        show([_device(nvml, name, handle) for name, handle in handles.items()])
+
+    look()
+    if nvml is None:
+        yield
+        return
+    with called_every(LOOK_SECS, look, name="devices"):
+        yield
+
+
+def _nvml() -> Any:
+    """Return NVML, ready to answer; None if its package or the driver is missing."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception as error:  # the run trains, whatever is wrong with a driver or its package
+        cure = "pip install 'trainerd[gpu]'" if isinstance(error, ImportError) else f"NVML fails: {error}"
+        log.info("status does not show the memory and utilization of GPUs: %s", cure)
+        return None
+    return pynvml
+
+
+def _answer(question: Callable[..., Any], *about: Any) -> Any:
+    """Return NVML's answer; None if it has none: a GPU may lack a figure, or fail."""
+    try:
+        return question(*about)
+    except Exception:  # as above
+        return None
+
+
+def _device(nvml: Any, name: str, handle: Any) -> DeviceState:
+    """Return the present state of a device. A part of a GPU (MIG) has memory of its own, and no utilization."""
+    if handle is None:
+        return DeviceState(name)
+    memory = _answer(nvml.nvmlDeviceGetMemoryInfo, handle)
+    rates = _answer(nvml.nvmlDeviceGetUtilizationRates, handle)
+    return DeviceState(
+        name,
+        memory_bytes=memory.used if memory else None,
+        memory_total_bytes=memory.total if memory else None,
+        utilization=rates.gpu / 100 if rates else None,
+    )
+
+
+def _handle(nvml: Any, number: int | None) -> Any:
+    """Return NVML's handle of the GPU that has this number in CUDA; None if it is not certain which one that is."""
+    if nvml is None or number is None:
+        return None
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    named = dict(enumerate(visible.split(","))).get(number, "").strip() if visible is not None else str(number)
+    if named.startswith("MIG-"):
+        return nvml.nvmlDeviceGetHandleByUUID(named)
+    if named.startswith("GPU-"):
+        found = nvml.nvmlDeviceGetHandleByUUID(named)
+    elif named.isdecimal() and _counts_alike(nvml):
+        found = nvml.nvmlDeviceGetHandleByIndex(int(named))
+    else:
+        return None
+    is_split, _ = _answer(nvml.nvmlDeviceGetMigMode, found) or (False, False)
+    return None if is_split else found  # CUDA gives a part of it, and NVML the whole
+
+
+def _counts_alike(nvml: Any) -> bool:
+    """Return whether CUDA and NVML number the GPUs alike.
+
+    NVML numbers them by their places on the bus. CUDA begins with the fastest one, unless it is told otherwise.
+    """
+    if os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
+        return True
+    gpus = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
+    return len(set(map(nvml.nvmlDeviceGetName, gpus))) == 1
