@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keras
 import tensorflow as tf
-from jobs import DATA, keras_model, shared
+from jobs import DATA, keras_model, shared  # type: ignore[import-not-found]  # it is in the same folder then
 
 import trainerd
 

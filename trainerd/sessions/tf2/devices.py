@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 
 import tensorflow as tf
 
-from trainerd.errors import EntryError
-from trainerd.job.devices import Devices, wanted_devices
+from trainerd.job.devices import Devices, named, wanted_devices
 
 
 def strategy() -> tf.distribute.Strategy:
@@ -52,24 +50,3 @@ def gpu_numbers() -> dict[str, int]:
         if gpu in visible:
             found += [number] * len(tf.config.get_logical_device_configuration(gpu) or [None])
     return {f"GPU:{place}": number for place, number in enumerate(found)}
-
-
-def named(devices: Devices, there: Sequence[str]) -> list[str]:
-    """Return the names of the devices that a config names.
-
-    Args:
-      devices: those of the config.
-      there: the names of those that this process can use.
-
-    Raises:
-      EntryError: there are fewer, or none of such a name.
-    """
-    if devices == "all":
-        return list(there)
-    if isinstance(devices, int):
-        if devices > len(there):
-            raise EntryError(f"devices = {devices}, and this process can use {len(there)}: {', '.join(there)}.")
-        return list(there[:devices])
-    if missing := [name for name in devices if name not in there]:
-        raise EntryError(f"devices: {missing[0]!r} does not exist. This process can use {', '.join(there)}.")
-    return list(devices)

@@ -20,8 +20,7 @@ from tensorflow.python.eager import context
 from trainerd.checkpoints.contents.device_copies import copies_of
 from trainerd.checkpoints.contents.tensor_values import Values
 from trainerd.errors import EntryError
-from trainerd.job.devices import Devices
-from trainerd.sessions.tf2.devices import named
+from trainerd.job.devices import Devices, named
 from trainerd.workers.plan import ClusterPlan
 
 log = logging.getLogger(__name__)
