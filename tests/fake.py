@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trainerd.checkpoints.snapshot import UnsoundError
+from trainerd.checkpoints.snapshot import Kept, UnsoundError
 from trainerd.errors import DataError
 from trainerd.loop.contract import Session, Steps
 from trainerd.loop.flag import Flag
@@ -108,7 +108,7 @@ class FakeSession(Session):
     def _table(rows: list[list[float]]) -> np.ndarray[Any, np.dtype[np.float64]]:
         return np.array(rows, dtype=np.float64).reshape(len(rows), 2)
 
-    def snapshot(self) -> FakeSnapshot:
+    def snapshot(self, kept: Kept = "host") -> FakeSnapshot:
         """Return the number and its step."""
         return FakeSnapshot(self.step, self.value)
 

@@ -9,13 +9,17 @@ import functools
 import json
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 import trainerd
+from trainerd.checkpoints.contents.device_copies import copies_of
+from trainerd.checkpoints.contents.state_readers import reader_of
+from trainerd.checkpoints.format.snapshotter import Snapshotter
+from trainerd.checkpoints.snapshot import Kept
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
@@ -91,6 +95,32 @@ def refused(call: Callable[[], object]) -> str:
     return "nothing"
 
 
+def memory(kept: Kept) -> dict[str, int]:
+    """Return how many buffers and bytes the weights of two devices and a snapshot have, before and after a step."""
+    with strategy(2).scope():
+        weights = [tf.Variable(tf.ones([1000, 10]), name=f"weight_{number}") for number in range(3)]
+    checkpoint = tf.train.Checkpoint(weights=weights)
+    snapshotter = Snapshotter(checkpoint, {})
+    in_place = reader_of(checkpoint, {}).read_in_place
+    assert in_place is not None and all(tf.reduce_all(each == 1.0) for each in in_place()[:3])
+
+    def live() -> dict[int, int]:
+        tensors = [tf.convert_to_tensor(copy) for each in weights for copy in copies_of(each)]
+        tensors += [item.tensor for item in snapshot.items if item.tensor.dtype == tf.float32]
+        arrays = [np.asarray(memoryview(each)) for each in tensors]
+        return {each.__array_interface__["data"][0]: each.nbytes for each in arrays}
+
+    step = tf.function(lambda: [each.assign_add(tf.ones([1000, 10])) for each in weights])
+    strategy(2).run(step)  # until then both devices have the initial value, in one buffer
+    snapshot = snapshotter.take(1, kept)
+    before = live()
+    strategy(2).run(step)
+    after = live()
+    assert all(tf.reduce_all(item.tensor == 2.0) for item in snapshot.items if item.tensor.dtype == tf.float32)
+    moved = len(set(after) - set(before))
+    return {"before": len(before), "after": len(after), "bytes": sum(after.values()), "moved": moved}
+
+
 def compare(devices: int) -> dict[str, Any]:
     """Return the results of `trainerd.keras.fit` for a model whose statistics are synchronized; with those of Keras."""
 
@@ -103,7 +133,8 @@ def compare(devices: int) -> dict[str, Any]:
         return {"near": near}
     unbuilt = fitted(made(synchronized=True, built=False), 96, "unbuilt")
     same = [fitted(made(), count, logdir) for count in (96, 93) for logdir in (f"same-{count}", "")]
-    return {"near": near, "unbuilt": unbuilt, "same": same, "reasons": reasons(made())}
+    found = {"reasons": reasons(made()), "memory": {kept: memory(kept) for kept in get_args(Kept)}}
+    return {"near": near, "unbuilt": unbuilt, "same": same, **found}
 
 
 def reasons(mirrored: Any) -> dict[str, str]:

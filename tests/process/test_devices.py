@@ -45,6 +45,10 @@ def test_fit_gives_the_numbers_of_keras_and_those_of_one_device(fork: Fork, fold
     assert divided == kerass and undivided == kerass_undivided
     assert np.allclose(one["near"], two["near"], rtol=1e-4, atol=1e-6)
     assert two["unbuilt"] == two["near"]
+    weights = 3 * 2 * 1000 * 10 * 4  # of which the snapshot has one device's
+    share, copy = two["memory"]["share"], two["memory"]["copy"]
+    assert share == {"before": 6, "after": 9, "bytes": 1.5 * weights, "moved": 3}  # a step takes new ones
+    assert copy == {"before": 9, "after": 9, "bytes": 1.5 * weights, "moved": 0}
     reasons = two["reasons"]
     assert "97 examples in batches of 8 has 1 example" in reasons["an example"]
     assert "in the scope of a strategy" in reasons["in the scope"]

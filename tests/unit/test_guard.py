@@ -11,6 +11,7 @@ import pytest
 from tests.unit.conftest import FakeTime, ScriptedSession
 from tests.unit.test_loop import Life, full_disk, saved
 from trainerd.checkpoints import manifest
+from trainerd.checkpoints.snapshot import Kept
 from trainerd.errors import JobError, StorageError
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.guard.guard import LoopGuard
@@ -288,10 +289,10 @@ def test_states_are_held_as_often_as_their_cost_allows(rundir: RunDirectory) -> 
     )
     held, real = list[int](), one.session.snapshot
 
-    def snapshot() -> object:
+    def snapshot(kept: Kept = "host") -> object:
         held.append(one.session.step)
         one.timer.now += 0.1
-        return real()
+        return real(kept)
 
     one.session.snapshot = snapshot  # type: ignore[assignment]
 

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
+
+Kept = Literal["host", "auto", "share", "copy"]
+"""Where a snapshot keeps the values of variables.
+
+host: in the machine's own memory: those on a GPU are copied; those on a CPU share the memory of their variables, and
+TensorFlow gives a variable other memory when a step writes to it.
+share: all share the memory of their variables, on a GPU too. So a GPU needs room for what steps write meanwhile.
+copy: all are copied.
+auto: as host; or as share while the GPU has room.
+"""
 
 
 class Snapshot(Protocol):

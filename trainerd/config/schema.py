@@ -57,6 +57,13 @@ class CheckpointConfig:
     )
     best: str | None = key(None, "", 'What the best checkpoint is, such as "max val_accuracy" or "min loss".')
     keep_best: Positive = key(1, "checkpoints", "How many of the best are kept, where `best` is set.")
+    snapshot: Literal["auto", "share", "copy"] = key(
+        "auto",
+        "",
+        "How the state is kept until its checkpoint is written. `share`: in the memory of the variables; steps that "
+        "write to them take more. `copy`: in the machine's own memory, into which it is copied at the step. `auto`: "
+        "`share` on a CPU, and on a GPU if that is known to have room; otherwise `copy`.",
+    )
     minima: bool = key(True, "", "Whether the state at each minimum of the smoothed loss is kept.")
     keep_minima: Positive = key(3, "checkpoints", "How many of the lowest minima are kept.")
     minima_overhead: Share = key(0.01, "", "The share of the time that looking for minima may cost.")

@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, field
 
 from trainerd.checkpoints.manifest import About
-from trainerd.checkpoints.snapshot import Snapshot
+from trainerd.checkpoints.snapshot import Kept, Snapshot
 from trainerd.errors import StorageError
 
 
@@ -49,8 +49,8 @@ class BoundaryState:
             taken, self.held = self.held, None
             return taken
 
-    def snapshot(self) -> Snapshot:
-        """Return the snapshot, as `take` does, for a checkpoint that somebody waits for.
+    def snapshot(self, kept: Kept = "host") -> Snapshot:
+        """Return the snapshot, as `take` does, for a checkpoint that somebody waits for. It is kept as it is.
 
         Raises:
           StorageError: a checkpoint that was made of it has failed.

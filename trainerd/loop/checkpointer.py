@@ -15,7 +15,7 @@ from trainerd.checkpoints.disk_space import NoRoomError
 from trainerd.checkpoints.lineage import Change
 from trainerd.checkpoints.manifest import LOWEST, MINIMUM, About, Manifest
 from trainerd.checkpoints.retention import Policy
-from trainerd.checkpoints.snapshot import Snapshot, UnsoundError
+from trainerd.checkpoints.snapshot import Kept, Snapshot, UnsoundError
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config.fingerprint import Fingerprint, are_of_one_call
 from trainerd.config.schema import CheckpointConfig, Config
@@ -108,6 +108,7 @@ class Checkpointer:
         self.answers = Answers(reporter)
         self.retry_at = math.inf
         self.cadence = Cadence(0.01, ScheduleMark(0, timer()))
+        self._kept: Kept = "auto"
         self.lineage: tuple[Change, ...] = ()
         self.minima = Minima(CheckpointConfig(), lambda step, loss: recorder.mark("minimum", step, loss), timer=timer)
         self._hang_secs = 300.0  # without progress, after which a save counts as hung
@@ -169,6 +170,7 @@ class Checkpointer:
         self.store.keep(policy)
         self.minima.reconfigure(config.checkpoint)
         self.cadence.allow(config.checkpoint.max_overhead)
+        self._kept = config.checkpoint.snapshot
         self._hang_secs = config.watchdog.save_secs or math.inf
 
     def describe_run(self, fingerprint: Fingerprint) -> None:
@@ -245,7 +247,7 @@ class Checkpointer:
         self._look(session, is_saved=True)
         self._before_save(step)
         mark = ScheduleMark(step, self._training_time())
-        changes, snapshot = session.changes, session.snapshot()
+        changes, snapshot = session.changes, session.snapshot(self._kept)
         self._needs, self.retry_at = 0, math.inf
         self.cadence.begins(mark)
         self._reporter.update(saving=step)

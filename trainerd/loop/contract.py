@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from trainerd.checkpoints.snapshot import Snapshot
+    from trainerd.checkpoints.snapshot import Kept, Snapshot
     from trainerd.loop.flag import Flag
 
 
@@ -93,8 +93,12 @@ class Savable(Protocol):
         """True if all variables are made. A checkpoint that is made before would lose the missing ones."""
         return True
 
-    def snapshot(self) -> Snapshot:
-        """Return the state at this boundary, in memory. Steps that come after it do not change it."""
+    def snapshot(self, kept: Kept = "host") -> Snapshot:
+        """Return the state at this boundary, in memory. Steps that come after it do not change it.
+
+        Args:
+          kept: where. A snapshot that is not written soon is not kept on a GPU.
+        """
 
 
 class Model(Savable, Protocol):

@@ -67,6 +67,12 @@ def watched(devices: Mapping[str, int | None], show: Callable[[list[DeviceState]
         yield
 
 
+def total_memory(number: int) -> int | None:
+    """Return the memory of the GPU that has this number in CUDA, in bytes; None if it is unknown."""
+    nvml = _nvml()
+    return _device(nvml, "", _answer(_handle, nvml, number)).memory_total_bytes
+
+
 def _nvml() -> Any:
     """Return NVML, ready to answer; None if its package or the driver is missing."""
     try:

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainerd.checkpoints.contents.device_copies import copies_of, is_aggregated, is_distributed
 from trainerd.checkpoints.contents.object_graph import GraphEntry, entries, position, tracked_objects, variables_among
 from trainerd.checkpoints.contents.tensor_values import owned
 
@@ -26,13 +27,17 @@ class StateReader:
       specs: the key in the file, the dtype and the shape of each tensor.
       slices: which part of a larger tensor each is, in the form of SaveV2; empty for all of it.
       object_graph: what `tf.train.Checkpoint.read` follows, serialized.
-      read: returns the values now, in the order of `specs`. Later steps do not change them.
+      read: returns the values now, in the order of `specs`, in the machine's own memory. Later steps change none.
+      read_in_place: returns them where they are, be it on a GPU; None if some cannot be read so.
+      gpus: for each tensor the GPU that it is on, such as "GPU:0"; "" if it is on none.
     """
 
     specs: Sequence[Spec]
     slices: Sequence[str]
     object_graph: bytes
     read: Callable[[], list[tf.Tensor]]
+    read_in_place: Callable[[], list[tf.Tensor]] | None
+    gpus: Sequence[str]
 
 
 def reader_of(checkpoint: tf.train.Checkpoint, hidden: Mapping[str, Any]) -> StateReader:
@@ -49,12 +54,9 @@ def reader_of(checkpoint: tf.train.Checkpoint, hidden: Mapping[str, Any]) -> Sta
         warnings.simplefilter("ignore", UserWarning)  # a dataset's options, which its iterator knows all the same
         if len(variables_among(tracked_objects(checkpoint))) + len(hidden) > MANY:
             found, object_graph = entries(checkpoint)
-            readers = [_one_reader(entry) for entry in found]
-            readers += [_variable_reader(each, tf.as_dtype(each.dtype)) for each in hidden.values()]
-            known = [reader for reader in readers if reader is not None]
-            if len(known) == len(readers):
+            if (read := _each_alone(found, hidden, in_place=False)) is not None:
                 specs = [*((each.key, each.value.dtype, _shape(each)) for each in found), *_specs_of(hidden)]
-                return StateReader(specs, [""] * len(specs), object_graph, lambda: [reader() for reader in known])
+                return StateReader(specs, [""] * len(specs), object_graph, read, read, [""] * len(specs))
         return traced_reader(checkpoint, hidden)
 
 
@@ -87,29 +89,55 @@ def traced_reader(checkpoint: tf.train.Checkpoint, hidden: Mapping[str, Any]) ->
         return values
 
     specs = [*((each.key, each.value.dtype, each.value.shape) for each in found), *_specs_of(hidden)]
-    return StateReader(specs, [*(each.slices for each in found), *("" for _ in hidden)], object_graph, read)
+    slices = [*(each.slices for each in found), *("" for _ in hidden)]
+    gpus = [_gpu_of(each) for each in (*(entry.owner for entry in found), *hidden.values())]
+    return StateReader(specs, slices, object_graph, read, _each_alone(found, hidden, in_place=True), gpus)
 
 
 def _specs_of(hidden: Mapping[str, Any]) -> list[Spec]:
     return [(key, variable.dtype, variable.shape) for key, variable in hidden.items()]
 
 
-def _one_reader(entry: GraphEntry) -> Callable[[], tf.Tensor] | None:
+def _each_alone(
+    found: Sequence[GraphEntry], hidden: Mapping[str, Any], *, in_place: bool
+) -> Callable[[], list[tf.Tensor]] | None:
+    """Return a function that reads each tensor by itself; None if only a traced function can read all.
+
+    Args:
+      found: the tensors that a checkpoint tracks.
+      hidden: see `reader_of`.
+      in_place: whether the values may stay on a GPU; otherwise what is there cannot be read so.
+    """
+    readers = [_one_reader(entry, in_place) for entry in found]
+    readers += [_variable_reader(each, tf.as_dtype(each.dtype), in_place) for each in hidden.values()]
+    known = [reader for reader in readers if reader is not None]
+    return (lambda: [reader() for reader in known]) if len(known) == len(readers) else None
+
+
+def _gpu_of(owner: Any) -> str:
+    """Return the GPU that a variable is on, or its first copy; "" if it is on none, or no variable."""
+    device = getattr(getattr(copies_of(owner)[0], "handle", None), "device", "") or ""
+    return device.rpartition("device:")[2] if ":GPU:" in device else ""
+
+
+def _one_reader(entry: GraphEntry, in_place: bool) -> Callable[[], tf.Tensor] | None:
     """Return a function that reads this tensor again; None if only a traced function does."""
     owner = entry.owner
     if _is_python_state(owner):
         return lambda: tf.constant(owner.serialize())
     if isinstance(owner, tf.data.Iterator):
         return lambda: position(owner)
-    return None if entry.slices else _variable_reader(owner, entry.value.dtype)
+    return None if entry.slices else _variable_reader(owner, entry.value.dtype, in_place)
 
 
-def _variable_reader(variable: Any, dtype: tf.DType) -> Callable[[], tf.Tensor] | None:
+def _variable_reader(variable: Any, dtype: tf.DType, in_place: bool) -> Callable[[], tf.Tensor] | None:
     """Return a function that reads a variable without a copy; None if it is not a variable, or not on the CPU."""
-    if isinstance(variable, tf.distribute.DistributedValues) or not hasattr(variable, "handle"):
+    if not hasattr(variable, "handle") or (is_distributed(variable) and not in_place):
         return None
-    handle = variable.handle
-    if handle.dtype != tf.resource or "/device:CPU:" not in handle.device:
+    if is_distributed(variable) and not is_aggregated(variable):
+        return lambda: tf.convert_to_tensor(variable)
+    handle = copies_of(variable)[0].handle
+    if handle.dtype != tf.resource or ("/device:CPU:" not in handle.device and not in_place):
         return None
     return lambda: tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
 

@@ -1,7 +1,8 @@
 """Snapshots of a TensorFlow 2 job: the state at one boundary, in memory, and how it becomes files.
 
-Taking one copies nothing on a CPU: reading a resource variable shares its buffer, and TensorFlow copies the buffer
-when a later step writes to the variable.
+Taking one copies nothing on a CPU: reading a resource variable shares its buffer, and a later step that writes to the
+variable writes into another one. The same holds on a GPU, whose memory is scarce: there the values are copied into the
+machine's own memory, unless the GPU has room.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from trainerd.checkpoints.contents.unsaved_state import Unsaved
 from trainerd.checkpoints.contents.variable_names import NAMES_KEY, Names, packed
 from trainerd.checkpoints.format import bundle_writer
 from trainerd.checkpoints.format.bundle_writer import Form, Item
+from trainerd.checkpoints.format.gpu_room import GPURoom
+from trainerd.checkpoints.snapshot import Kept
 
 OF_WORKER = "trainerd/worker-"  # what another worker has of its own
 
@@ -88,6 +91,7 @@ class Snapshotter:
       refuse_nan: whether a snapshot that holds a NaN must not be written.
       unsaved: what the step reads and the checkpoint does not track. It is compared, and not written.
       names: what is known of the variables by their names; see `variable_names`.
+      limit: maps a GPU to how many bytes of memory there are; to None if that is unknown.
 
     Raises:
       EntryError: a part cannot be saved.
@@ -101,6 +105,7 @@ class Snapshotter:
         refuse_nan: bool = True,
         unsaved: Unsaved | None = None,
         names: Names | None = None,
+        limit: Callable[[str], int | None] = lambda gpu: None,
     ) -> None:
         self._refuse_nan = refuse_nan
         self._unsaved = unsaved or Unsaved()
@@ -108,6 +113,11 @@ class Snapshotter:
         self._reader = reader_of(checkpoint, hidden)
         forms = [Form.of(tf.as_dtype(dtype), tf.TensorShape(shape)) for _, dtype, shape in self._reader.specs]
         self._items = list(zip(self.keys, self._reader.slices, forms, strict=True))
+        self._on_gpus = {gpu: 0 for gpu in self._reader.gpus if gpu}
+        for gpu, form in zip(self._reader.gpus, forms, strict=True):
+            if gpu and form is not None:
+                self._on_gpus[gpu] += form.size
+        self._room = GPURoom(limit, lambda gpu: int(tf.config.experimental.get_memory_info(gpu)["peak"]))
 
     def prepare(self) -> None:
         """Read all once, for nothing: TensorFlow optimizes a graph at its first call, which takes seconds if it is
@@ -126,13 +136,37 @@ class Snapshotter:
         digest = xxhash.xxh3_64_hexdigest("\n".join(lines).encode())
         return f"{len(specs)} tensors, {digest}"
 
-    def take(self, step: int) -> TensorSnapshot:
-        """Return the state now. Called at a boundary."""
-        values = self._reader.read()
+    def take(self, step: int, kept: Kept = "host") -> TensorSnapshot:
+        """Return the state now. Called at a boundary.
+
+        Args:
+          step: the global step.
+          kept: where the values are kept.
+        """
+        values = self._read(kept)
         items = [Item(key, slices, value, form) for (key, slices, form), value in zip(self._items, values, strict=True)]
         object_graph = self._reader.object_graph
         graph = Item(GRAPH_KEY, "", tf.constant(object_graph), Form(tf.string, len(object_graph)))
         if self._names:
             items.append(Item(NAMES_KEY, "", tf.constant(self._names), Form(tf.string, len(self._names))))
-        kept = [Item(key, "", tf.convert_to_tensor(each), allows_nan=True) for key, each in kept_state(step).items()]
-        return TensorSnapshot(step, [*items, graph], self._refuse_nan, self._unsaved.read(), kept)
+        objects = [Item(key, "", tf.convert_to_tensor(each), allows_nan=True) for key, each in kept_state(step).items()]
+        return TensorSnapshot(step, [*items, graph], self._refuse_nan, self._unsaved.read(), objects)
+
+    def _read(self, kept: Kept) -> list[tf.Tensor]:
+        in_place = self._reader.read_in_place
+        if (
+            self._on_gpus
+            and in_place is not None
+            and (kept == "share" or (kept == "auto" and self._room.has(self._on_gpus)))
+        ):
+            return in_place()
+        values = self._reader.read()
+        if kept != "copy":
+            return values
+        return [each if gpu else _copied(each) for each, gpu in zip(values, self._reader.gpus, strict=True)]
+
+
+def _copied(value: tf.Tensor) -> tf.Tensor:
+    """Return a copy of numbers. What else there is, such as the position of an input, is never written to."""
+    is_number = value.dtype.is_floating or value.dtype.is_integer or value.dtype.is_complex or value.dtype.is_bool
+    return tf.raw_ops.DeepCopy(x=value) if is_number else value

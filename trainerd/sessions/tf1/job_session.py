@@ -13,6 +13,7 @@ import tensorflow as tf
 from trainerd.checkpoints.contents.graph_digest import digest_of
 from trainerd.checkpoints.contents.op_kinds import ancestors
 from trainerd.checkpoints.contents.unsaved_state import require_saved_in
+from trainerd.checkpoints.snapshot import Kept
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.job.definition import GraphJob
 from trainerd.job.user_code import FAILURES, called_at_boundary, job_traceback, user_code
@@ -139,10 +140,10 @@ class GraphJobSession(GraphModel, Session):
                 f"Use another `logdir` for another model.\n{str(error).splitlines()[0]}"
             ) from error
 
-    def snapshot(self) -> GraphSnapshot:
+    def snapshot(self, kept: Kept = "host") -> GraphSnapshot:
         """Return the state at this boundary."""
         self._make(None)
-        return super().snapshot()
+        return super().snapshot(kept)
 
     def fingerprint(self) -> dict[str, str]:
         """Return a digest of what is saved of the graph, and of the job's source."""

@@ -13,6 +13,7 @@ import xxhash
 
 from trainerd.checkpoints.contents.kept import KEPT
 from trainerd.checkpoints.contents.op_kinds import calls_python, random_ops
+from trainerd.checkpoints.snapshot import Kept
 from trainerd.config.software import of_software
 from trainerd.errors import DataError
 from trainerd.loop.contract import Model
@@ -145,8 +146,8 @@ class GraphModel(Model):
         """Run an op for a service. It does not count as a step."""
         return tf1.Session.run(self._session, fetches)
 
-    def snapshot(self) -> GraphSnapshot:
-        """Return the state at this boundary."""
+    def snapshot(self, kept: Kept = "host") -> GraphSnapshot:
+        """Return the state at this boundary. It is always kept in the machine's own memory."""
         return self.state.take(self._session, self.step, self._made_by, self._at_end)
 
     def restore(self, prefix: Path) -> None:

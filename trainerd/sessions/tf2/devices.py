@@ -7,6 +7,9 @@ from functools import cache
 import tensorflow as tf
 
 from trainerd.job.devices import Devices, named, wanted_devices
+from trainerd.system.gpus import total_memory
+
+_TAKEN = 0.9  # of a GPU's memory, that TensorFlow takes at least: it leaves some to the driver
 
 
 def strategy() -> tf.distribute.Strategy:
@@ -50,3 +53,20 @@ def gpu_numbers() -> dict[str, int]:
         if gpu in visible:
             found += [number] * len(tf.config.get_logical_device_configuration(gpu) or [None])
     return {f"GPU:{place}": number for place, number in enumerate(found)}
+
+
+def memory_limit(name: str) -> int | None:
+    """Return how many bytes of memory TensorFlow can use on a GPU; None if that is unknown.
+
+    Args:
+      name: TensorFlow's name of it, such as "GPU:0".
+    """
+    number = gpu_numbers().get(name)
+    if number is None:
+        return None
+    configured = tf.config.get_logical_device_configuration(tf.config.list_physical_devices("GPU")[number]) or []
+    limits = [each.memory_limit for each in configured if each.memory_limit is not None]
+    if limits:
+        return int(min(limits) * 2**20)
+    total = total_memory(number)
+    return None if total is None or len(configured) > 1 else int(_TAKEN * total)

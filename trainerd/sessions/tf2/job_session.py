@@ -33,6 +33,7 @@ from trainerd.checkpoints.contents.op_kinds import calls_python
 from trainerd.checkpoints.contents.unsaved_state import require_saved
 from trainerd.checkpoints.contents.variable_names import Names, names_of, stored_names
 from trainerd.checkpoints.format.snapshotter import Snapshotter, TensorSnapshot
+from trainerd.checkpoints.snapshot import Kept
 from trainerd.config.software import of_software
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.events.writer import EventWriter
@@ -44,7 +45,7 @@ from trainerd.sessions.input import pipeline
 from trainerd.sessions.input.iterators import begin_again, indices_in, retire
 from trainerd.sessions.input.saveable import has_position, require_saveable
 from trainerd.sessions.input.shuffle_order import begin_order, require_saved_order, require_seeds, restore_order
-from trainerd.sessions.tf2.devices import gpu_numbers
+from trainerd.sessions.tf2.devices import gpu_numbers, memory_limit
 from trainerd.sessions.tf2.eager_step import rehearse
 from trainerd.sessions.tf2.metrics import LOSS
 from trainerd.sessions.tf2.numbers import Numbers
@@ -149,6 +150,7 @@ class FunctionSession(Session):
             refuse_nan=self._refuse_nan,
             unsaved=self._unsaved,
             names=self._given_names,
+            limit=memory_limit,
         )
 
     @cached_property
@@ -195,9 +197,9 @@ class FunctionSession(Session):
             count = self.step - before
         return Steps(before + 1, self._loop.names, self._loop.rows(count), ended)
 
-    def snapshot(self) -> TensorSnapshot:
+    def snapshot(self, kept: Kept = "host") -> TensorSnapshot:
         """Return the state at this boundary."""
-        return self._snapshotter.take(self.step)
+        return self._snapshotter.take(self.step, kept)
 
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint into the model, the optimizer, the input and the global step."""

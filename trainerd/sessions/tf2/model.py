@@ -18,6 +18,7 @@ from trainerd.checkpoints.contents.op_kinds import calls_python
 from trainerd.checkpoints.contents.unsaved_state import require_saved
 from trainerd.checkpoints.contents.variable_names import Names, names_of, stored_names
 from trainerd.checkpoints.format.snapshotter import Snapshotter, TensorSnapshot
+from trainerd.checkpoints.snapshot import Kept
 from trainerd.config.software import of_software
 from trainerd.errors import DataError, EntryError
 from trainerd.job.user_code import called_at_boundary
@@ -27,6 +28,7 @@ from trainerd.sessions.input.pipeline import dataset_of
 from trainerd.sessions.input.saveable import require_saveable
 from trainerd.sessions.input.shuffle_order import begin_order, require_saved_order, restore_order
 from trainerd.sessions.tf2.deferred_restore import DeferredRestore
+from trainerd.sessions.tf2.devices import memory_limit
 from trainerd.sessions.tf2.tracked import Tracked
 from trainerd.sessions.tf2.weights import weights_of
 
@@ -125,9 +127,9 @@ class CheckpointModel(Model):
         """Forget metrics that are not made yet: an epoch restarts, and they do, too."""
         self._restored.forget_metrics()
 
-    def snapshot(self) -> TensorSnapshot:
+    def snapshot(self, kept: Kept = "host") -> TensorSnapshot:
         """Return the state at this boundary."""
-        return self._reader().take(self.step)
+        return self._reader().take(self.step, kept)
 
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint. What has no variables yet gets its values when it makes them.
@@ -198,7 +200,7 @@ class CheckpointModel(Model):
         objects += hidden.values()
         if self._snapshotter is None or not _same_objects(objects, self._objects):
             names = self._names(hidden)
-            self._snapshotter = Snapshotter(self._checkpoint, hidden, refuse_nan=False, names=names)
+            self._snapshotter = Snapshotter(self._checkpoint, hidden, refuse_nan=False, names=names, limit=memory_limit)
             if not self._objects:  # a program may make a new iterator each epoch: one warning is enough
                 for iterator in self._tracked.iterators():
                     require_saved_order(dataset_of(iterator), refuse=False)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trainerd.checkpoints.snapshot import Snapshot
+from trainerd.checkpoints.snapshot import Kept, Snapshot
 from trainerd.config import fingerprint
 from trainerd.errors import ConfigError, EntryError, JobError, PeerLostError, TrainerdError
 from trainerd.loop.contract import Steps
@@ -144,13 +144,13 @@ class ChiefSession:
         found: Mapping[str, float] = self._all("then", then, logs=logs)[0]
         return found
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, kept: Kept = "host") -> Snapshot:
         """Return the state at this boundary, with each worker's own state."""
         found: Snapshot
         if not self._session.has_own_state:
-            found = self._session.snapshot()
+            found = self._session.snapshot(kept)
             return found
-        taken, answers = self._all("own_state", self._session.snapshot)
+        taken, answers = self._all("own_state", lambda: self._session.snapshot(kept))
         found = self._session.with_own_states(taken, {rank: said["state"] for rank, said in answers.items()})
         return found
 
