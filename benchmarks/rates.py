@@ -12,6 +12,7 @@ from typing import TypeVar
 from benchmarks.figures import AT_LEAST, AT_MOST, Bar, Figure, compared
 from benchmarks.plan import Plan
 from benchmarks.sides import Peer, Side, Trainer, interleaved
+from benchmarks.stalls import device_checkpoints
 
 AnySide = TypeVar("AnySide", bound=Side)
 
@@ -130,6 +131,7 @@ def two_devices(plan: Plan) -> list[Figure]:
             [1e6 / rate for rate in fit],
             Bar(AT_MOST, 0.5),
         ),
+        device_checkpoints(plan.checkpoints),
     ]
 
 

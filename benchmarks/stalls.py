@@ -10,6 +10,7 @@ from benchmarks.plan import Plan
 from benchmarks.processes import Process
 
 SNAPSHOT_MIB = 512  # the size for which the snapshot itself has a bar
+DEVICES_UNITS = 2048  # 96 MiB with the slots of Adam
 
 
 def checkpoints(plan: Plan) -> list[Figure]:
@@ -20,6 +21,16 @@ def checkpoints(plan: Plan) -> list[Figure]:
         with tempfile.TemporaryDirectory(prefix="trainerd-bench-") as folder:
             figures += _of(mebibytes, plan.checkpoints, Path(folder))
     return figures
+
+
+def device_checkpoints(rounds: int) -> Figure:
+    """Measure a snapshot and its checkpoint on two logical devices, beside one."""
+    with tempfile.TemporaryDirectory(prefix="trainerd-bench-") as folder:
+        arguments = ["-m", "benchmarks.peers.device_checkpoints", str(DEVICES_UNITS), str(rounds + 1), folder]
+        with Process(arguments) as process:
+            answers = [process.answer() for _ in range(rounds + 1)][1:]  # the first one warms up
+    one, two = ([float(answer[name]) for answer in answers] for name in ("one", "two"))
+    return compared("two_devices", "snapshot and checkpoint, two devices / one", "s", two, one, Bar(AT_MOST, 1.2))
 
 
 def _of(mebibytes: int, rounds: int, folder: Path) -> list[Figure]:

@@ -28,11 +28,12 @@ def main() -> None:
     rank, seconds, rounds = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
     plan = make_plan(ClusterConfig(), os.environ, rank)
     assert plan is not None
-    engine = Engine(plan, heartbeat_secs=20)
+    engine = Engine(plan, ["CPU:0"], heartbeat_secs=20)
 
     import keras
     import tensorflow as tf
 
+    from trainerd.sessions.tf2.replicas import Replicas
     from trainerd.sessions.tf2.while_loop import GraphLoop
     from trainerd.workers.training.replicated_loop import ReplicatedLoop
 
@@ -52,7 +53,7 @@ def main() -> None:
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return {"loss": loss}
 
-    replicated = tf.function(engine.replicated(step))
+    replicated = tf.function(Replicas(engine.strategy, rank).replicated(step))
     traced = replicated.get_concrete_function(iterator.element_spec)
     with tf.device("CPU:0"):
         counts = [tf.Variable(0, dtype=tf.int64) for _ in range(2)]

@@ -14,6 +14,7 @@ from tests.unit.test_loop import Life, saved
 from trainerd.checkpoints import catalogue, manifest, retention
 from trainerd.checkpoints.manifest import Minimum
 from trainerd.checkpoints.retention import Point, Policy
+from trainerd.checkpoints.snapshot import Kept
 from trainerd.history.choice import choose
 from trainerd.history.timeline import CheckpointMark, timeline
 from trainerd.loop.flag import Request
@@ -144,10 +145,10 @@ def test_boundaries_are_looked_at_as_often_as_the_costs_allow(rundir: RunDirecto
     taken: list[int] = []
     snapshot = life.session.snapshot
 
-    def slow() -> object:
+    def slow(kept: Kept = "host") -> object:
         taken.append(life.session.step)
         life.timer.now += 1.0  # type: ignore[attr-defined]
-        return snapshot()
+        return snapshot(kept)
 
     life.session.snapshot = slow  # type: ignore[method-assign,assignment]
     life.train()
@@ -160,9 +161,9 @@ def test_a_boundary_that_is_saved_is_looked_at_whatever_that_costs(rundir: RunDi
     life = run_of(rundir, 200, lambda step: 1.0 / step, minima_overhead=0.0001, save_model_steps=50)
     snapshot = life.session.snapshot
 
-    def slow() -> object:
+    def slow(kept: Kept = "host") -> object:
         life.timer.now += 1.0  # type: ignore[attr-defined]
-        return snapshot()
+        return snapshot(kept)
 
     life.session.snapshot = slow  # type: ignore[method-assign,assignment]
     life.train()
