@@ -55,10 +55,10 @@ def open_entry(
     if engine is not None:
         return _replicated(config, engine, wrap)
     job = _load(config)
-    if config.devices is not None and not isinstance(job, Job | KerasJob):
+    if config.devices is not None and not isinstance(job, Job | KerasJob | Program):
         raise EntryError(
-            f"devices = {config.devices!r}: several devices train a trainerd.Job or KerasJob, and {config.entry} "
-            f"returns a {type(job).__name__}. Leave it out."
+            f"devices = {config.devices!r}: {config.entry} returns a {type(job).__name__}, which trains on one device. "
+            "Leave it out."
         )
     if isinstance(job, Scheduled):
         return _program_of(job, config)

@@ -95,6 +95,34 @@ def refused(call: Callable[[], object]) -> str:
     return "nothing"
 
 
+def supervised(logdir: str, end: int) -> list[float]:
+    """Return the values of all devices after a program with a Supervisor, which starts anew and trains to this step."""
+    with strategy(2).scope():
+        made = model(keras.layers.Dropout(0.3))
+        made.optimizer.build(made.trainable_variables)
+    batches = iter(tf.data.Dataset.from_tensor_slices(data(96)[0]).shuffle(96, seed=1).batch(8).repeat())
+
+    def learn(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((made(x, training=True) - tf.reduce_sum(x, 1, keepdims=True)) ** 2) / 2
+        gradients = tape.gradient(loss, made.trainable_variables)
+        made.optimizer.apply_gradients(zip(gradients, made.trainable_variables, strict=True))
+        return loss
+
+    def step() -> dict[str, tf.Tensor]:
+        parts = tf.split(next(batches), 2)
+        part = strategy(2).experimental_distribute_values_from_function(
+            lambda context: parts[context.replica_id_in_sync_group]
+        )
+        return {"loss": strategy(2).reduce("sum", strategy(2).run(learn, args=(part,)), axis=None)}
+
+    checkpoint = tf.train.Checkpoint(model=made, optimizer=made.optimizer, batches=batches)
+    with trainerd.Supervisor(logdir=logdir, checkpoint=checkpoint).managed_session() as session:
+        session.run(step, steps=end - session.step)
+    values = [np.ravel(copy) for each in made.variables for copy in copies_of(each)]
+    return [float(each) for each in np.concatenate(values)]
+
+
 def memory(kept: Kept) -> dict[str, int]:
     """Return how many buffers and bytes the weights of two devices and a snapshot have, before and after a step."""
     with strategy(2).scope():
@@ -134,7 +162,9 @@ def compare(devices: int) -> dict[str, Any]:
     unbuilt = fitted(made(synchronized=True, built=False), 96, "unbuilt")
     same = [fitted(made(), count, logdir) for count in (96, 93) for logdir in (f"same-{count}", "")]
     found = {"reasons": reasons(made()), "memory": {kept: memory(kept) for kept in get_args(Kept)}}
-    return {"near": near, "unbuilt": unbuilt, "same": same, **found}
+    supervised("in-parts", 17)
+    functions = supervised("in-parts", 40), supervised("whole", 40)
+    return {"near": near, "unbuilt": unbuilt, "same": same, "functions": functions, **found}
 
 
 def reasons(mirrored: Any) -> dict[str, str]:
@@ -151,12 +181,6 @@ def reasons(mirrored: Any) -> dict[str, str]:
         parted = strategy(2).experimental_distribute_dataset(dataset)
         trainerd.keras.fit(mirrored, parted, epochs=1, logdir="refused")
 
-    def supervised() -> None:
-        checkpoint = tf.train.Checkpoint(model=mirrored)
-        step = tf.function(lambda: {"sum": tf.reduce_sum(mirrored.trainable_variables[0])})
-        with trainerd.Supervisor(logdir="supervised", checkpoint=checkpoint).managed_session() as session:
-            session.run(step)
-
     def eager() -> None:
         mirrored.run_eagerly = True
         fitted(mirrored, 96, "refused")
@@ -167,7 +191,6 @@ def reasons(mirrored: Any) -> dict[str, str]:
         "another kind": refused(lambda: fitted(on_one, 96, "refused")),
         "distributed": refused(distributed),
         "settings": refused(lambda: trainerd.keras.fit(mirrored, dataset, logdir="x", settings={"devices": 2})),
-        "supervised": refused(supervised),
         "eager": refused(eager),
     }
 

@@ -44,6 +44,8 @@ def test_fit_gives_the_numbers_of_keras_and_those_of_one_device(fork: Fork, fold
     divided, kerass, undivided, kerass_undivided = two["same"]
     assert divided == kerass and undivided == kerass_undivided
     assert np.allclose(one["near"], two["near"], rtol=1e-4, atol=1e-6)
+    in_parts, whole = two["functions"]
+    assert in_parts == whole
     assert two["unbuilt"] == two["near"]
     weights = 3 * 2 * 1000 * 10 * 4  # of which the snapshot has one device's
     share, copy = two["memory"]["share"], two["memory"]["copy"]
@@ -55,7 +57,6 @@ def test_fit_gives_the_numbers_of_keras_and_those_of_one_device(fork: Fork, fold
     assert "OneDeviceStrategy" in reasons["another kind"]
     assert "DistributedDataset" in reasons["distributed"]
     assert "`devices` has no effect here" in reasons["settings"]
-    assert "a Supervisor trains on one device" in reasons["supervised"]
     assert "without run_eagerly=True" in reasons["eager"]
 
 

@@ -42,6 +42,11 @@ def key_of_copy(device: int, key: str) -> str:
     return f"{_COPIES}{device}/{key}"
 
 
+def is_copy(key: str) -> bool:
+    """Return whether a key in a checkpoint is that of a variable's copy on a device."""
+    return key.startswith(_COPIES)
+
+
 def restore_copies(prefix: Path, copies: Mapping[str, Any]) -> bool:
     """Restore copies that may differ, if a checkpoint was saved by as many devices. If not, leave them as they are.
 

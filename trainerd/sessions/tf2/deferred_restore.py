@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainerd.checkpoints.contents.device_copies import is_copy
 from trainerd.checkpoints.contents.kept import is_kept
 from trainerd.checkpoints.contents.keras_variables import (
     escaped,
@@ -205,6 +206,7 @@ class DeferredRestore:
 def _may_differ(key: str) -> bool:
     """Return whether the program may have a variable that the checkpoint does not have.
 
-    Metrics restart at an epoch, seeds at the end, and TensorFlow's own checkpoints count no steps.
+    Metrics restart at an epoch, seeds at the end, and TensorFlow's own checkpoints count no steps. There may be more or
+    fewer devices than before.
     """
-    return is_of_metrics(key) or is_of_seeds(key) or key == STEP_KEY
+    return is_of_metrics(key) or is_of_seeds(key) or key == STEP_KEY or is_copy(key)

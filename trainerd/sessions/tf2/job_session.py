@@ -21,14 +21,12 @@ from trainerd.checkpoints.contents.kept import restore_kept
 from trainerd.checkpoints.contents.keras_variables import (
     drawn_seeds,
     hidden_variables,
-    identity,
-    is_of_seeds,
     is_untracked,
     optimizer_kinds,
     parts_of,
     restore_hidden,
 )
-from trainerd.checkpoints.contents.object_graph import own_objects, own_places, tracked_objects, variables_among
+from trainerd.checkpoints.contents.object_graph import own_objects, tracked_objects, variables_among
 from trainerd.checkpoints.contents.op_kinds import calls_python
 from trainerd.checkpoints.contents.unsaved_state import require_saved
 from trainerd.checkpoints.contents.variable_names import Names, names_of, stored_names
@@ -386,19 +384,13 @@ class FunctionSession(Session):
     def _spread_seeds(self) -> None:
         """Give each device random numbers of its own."""
         if self._replicas is not None:
-            self._replicas.spread(variable for key, variable in self._hidden.items() if is_of_seeds(key))
+            self._replicas.spread_seeds(self._hidden)
 
     def _differing_copies(self) -> dict[str, Any]:
         """Return the copies of variables on several devices that may differ, by their keys in a checkpoint."""
         if self._replicas is None:
             return {}
-        places = {**own_places(self._checkpoint), **self._hidden}
-        optimizers = (each for each in parts_of(self._job.state) if isinstance(each, keras.optimizers.Optimizer))
-        same = {identity(variable) for optimizer in optimizers for variable in optimizer.variables}
-        found = {
-            place: each for place, each in places.items() if hasattr(each, "handle") and identity(each) not in same
-        }
-        return self._replicas.differing(found)
+        return self._replicas.differing(self._checkpoint, self._hidden, self._job.state)
 
     def _trace(self, step: Any) -> Any:
         """Return the job's step as one concrete function, from a batch to its metrics."""

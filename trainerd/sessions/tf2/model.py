@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.checkpoints.contents import variable_names
-from trainerd.checkpoints.contents.device_copies import is_distributed
+from trainerd.checkpoints.contents.device_copies import is_distributed, restore_copies, strategy_of
 from trainerd.checkpoints.contents.kept import restore_kept
 from trainerd.checkpoints.contents.keras_variables import optimizer_kinds, parts_of
 from trainerd.checkpoints.contents.object_graph import own_objects, tracked_objects, variables_among
@@ -29,6 +29,7 @@ from trainerd.sessions.input.saveable import require_saveable
 from trainerd.sessions.input.shuffle_order import begin_order, require_saved_order, restore_order
 from trainerd.sessions.tf2.deferred_restore import DeferredRestore
 from trainerd.sessions.tf2.devices import memory_limit
+from trainerd.sessions.tf2.replicas import Replicas
 from trainerd.sessions.tf2.tracked import Tracked
 from trainerd.sessions.tf2.weights import weights_of
 
@@ -76,6 +77,8 @@ class CheckpointModel(Model):
         self._restored = DeferredRestore(self._tracked, lambda: self._reader().keys)
         self._snapshotter: Snapshotter | None = None
         self._objects: list[Any] = []
+        self._read_from: Path | None = None  # the newest checkpoint that was restored
+        self._has_copies = False  # whether each device has its own values since then
         self.runs = 0
 
     @property
@@ -109,18 +112,18 @@ class CheckpointModel(Model):
 
         Raises:
           DataError: the checkpoint does not fit them; see `DeferredRestore`.
-          EntryError: the variables are on several devices.
+          EntryError: the variables are under another strategy than a MirroredStrategy.
         """
         self.calls_python = self.calls_python or calls_python(graph)
         self._restored.variables_made(self.runs)
-        self._restored.all_matched(self.runs)  # raises if they come too late
+        is_whole = self._restored.all_matched(self.runs)  # raises if they come too late
+        hidden = self._tracked.beside()
+        if is_whole and not self._has_copies:
+            if not self._restore_copies() and (replicas := self._replicas(hidden)) is not None:
+                replicas.spread_seeds(hidden)
+            self._has_copies = True
         objects = tracked_objects(self._checkpoint)
-        held = [*objects, *variables_among(objects), *self._tracked.beside().values()]
-        if any(map(is_distributed, held)):
-            raise EntryError(
-                "the variables were made under a strategy of tf.distribute, and a Supervisor trains on one device. "
-                "Several devices train a trainerd.Job, a KerasJob, or a model by trainerd.keras.fit."
-            )
+        held = [*objects, *variables_among(objects), *hidden.values()]
         require_saved(graph, held, refuse=False, where="the checkpoint")
 
     def forget_metrics(self) -> None:
@@ -142,6 +145,8 @@ class CheckpointModel(Model):
             require_saveable(iterator, _WITHOUT)
         try:
             self._restored.read(prefix, self.runs)
+            self._read_from = prefix
+            self._has_copies = self._restored.all_matched(self.runs) and self._restore_copies()
             restore_kept(prefix)
         except DataError:  # it says already what does not fit
             raise
@@ -152,6 +157,21 @@ class CheckpointModel(Model):
             ) from error
         for iterator in self._tracked.iterators():
             restore_order(dataset_of(iterator), iterator)
+
+    def _replicas(self, hidden: Mapping[str, Any]) -> Replicas | None:
+        """Return the devices for which the variables were made; None if they are on one."""
+        found = filter(is_distributed, [*own_objects(self._checkpoint), *hidden.values()])
+        return Replicas.of(map(strategy_of, found))
+
+    def _copies(self, hidden: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the copies of variables on several devices that may differ, by their keys in a checkpoint."""
+        if (replicas := self._replicas(hidden)) is None:
+            return {}
+        return replicas.differing(self._checkpoint, hidden, self._tracked.parts())
+
+    def _restore_copies(self) -> bool:
+        """Give each device its own values of the checkpoint; return whether it has them."""
+        return self._read_from is not None and restore_copies(self._read_from, self._copies(self._tracked.beside()))
 
     def begin_inputs(self) -> None:
         """Begin with inputs that are not restored, since there is no checkpoint.
@@ -200,7 +220,8 @@ class CheckpointModel(Model):
         objects += hidden.values()
         if self._snapshotter is None or not _same_objects(objects, self._objects):
             names = self._names(hidden)
-            self._snapshotter = Snapshotter(self._checkpoint, hidden, refuse_nan=False, names=names, limit=memory_limit)
+            beside = hidden | self._copies(hidden)
+            self._snapshotter = Snapshotter(self._checkpoint, beside, refuse_nan=False, names=names, limit=memory_limit)
             if not self._objects:  # a program may make a new iterator each epoch: one warning is enough
                 for iterator in self._tracked.iterators():
                     require_saved_order(dataset_of(iterator), refuse=False)

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from trainerd.checkpoints.contents.device_copies import copies_of, is_aggregated, is_distributed, key_of_copy
+from trainerd.checkpoints.contents.keras_variables import identity, is_of_seeds, parts_of
+from trainerd.checkpoints.contents.object_graph import own_places
 from trainerd.errors import EntryError
 from trainerd.job.devices import wanted_devices
 
@@ -109,31 +112,37 @@ class Replicas:
             return tf.add_n(values) / len(values)
         return tf.cast(tf.add_n([tf.cast(each, tf.float64) for each in values]) / len(values), tf.float32)
 
-    def differing(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+    def differing(self, checkpoint: tf.train.Checkpoint, hidden: Mapping[str, Any], state: Any) -> dict[str, Any]:
         """Return the copies that may differ between the devices, by their keys in a checkpoint.
 
         Those are the totals of metrics, which each device has for itself, and what a step writes on each device and
-        TensorFlow does not aggregate: the statistics of a BatchNormalization, or a state of the job's own.
+        TensorFlow does not aggregate: the statistics of a BatchNormalization, or a state of the job's own. What an
+        optimizer writes is the same on all devices.
 
         Args:
-          variables: of the state, by their keys. Those that an optimizer writes are the same on all devices.
+          checkpoint: tracks the state.
+          hidden: variables that it does not track, by their keys.
+          state: the parts that the job or the program names.
         """
         if self.count == 1:
             return {}
+        optimizers = (each for each in parts_of(state) if isinstance(each, keras.optimizers.Optimizer))
+        same = {identity(variable) for optimizer in optimizers for variable in optimizer.variables}
         return {
             key_of_copy(number, key): copy
-            for key, variable in variables.items()
-            if is_distributed(variable) and not variable.trainable and not is_aggregated(variable)
-            for number, copy in enumerate(copies_of(variable))
+            for key, each in {**own_places(checkpoint), **hidden}.items()
+            if is_distributed(each) and not each.trainable and not is_aggregated(each) and identity(each) not in same
+            for number, copy in enumerate(copies_of(each))
         }
 
-    def spread(self, seeds: Iterable[Any]) -> None:
+    def spread_seeds(self, hidden: Mapping[str, Any]) -> None:
         """Give each device random numbers of its own. The first one keeps those that one device alone would have.
 
         Args:
-          seeds: the states of Keras's seed generators, uint32 or int32, shape [2]. All devices have the first one's.
+          hidden: variables by their keys. Of the states of Keras's seed generators among them, uint32 or int32, shape
+            [2], all devices have the first one's.
         """
-        for state in filter(is_distributed, seeds):
+        for state in (each for key, each in hidden.items() if is_of_seeds(key) and is_distributed(each)):
             copies = copies_of(state)
             seed, count = np.asarray(copies[0]).tolist()
             for number, copy in enumerate(copies, self._first):
