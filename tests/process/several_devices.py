@@ -9,6 +9,7 @@ import functools
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, get_args
 
 import keras
@@ -75,6 +76,27 @@ def functions() -> trainerd.Job:
 
     dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(96, seed=1).batch(8, drop_remainder=True).repeat()
     return trainerd.Job(train_step, dataset=dataset, state={"model": made, "average": average})
+
+
+def lost() -> trainerd.Job:
+    """Return a job that calls Python on each device; the second one fails at its 20th step, once."""
+    weight = tf.Variable(0.0, aggregation=tf.VariableAggregation.SUM)
+    mark = Path(__file__).with_name("lost")
+
+    def check(number: tf.Tensor, device: tf.Tensor) -> tf.Tensor:
+        if number == 20 and device == 1 and not mark.exists():
+            mark.touch()
+            raise RuntimeError("the device is gone")
+        return tf.cast(number, tf.float32)
+
+    def train_step(numbers: tf.Tensor) -> dict[str, tf.Tensor]:
+        context = tf.distribute.get_replica_context()
+        device = tf.convert_to_tensor(context.replica_id_in_sync_group)
+        weight.assign_add(tf.py_function(check, [numbers[0], device], tf.float32) / 2)
+        return {"weight": weight.read_value()}
+
+    numbers = tf.data.Dataset.range(1, 1000).map(lambda number: tf.stack([number, number]))
+    return trainerd.Job(train_step, dataset=numbers, state={"weight": weight})
 
 
 def fitted(made: Any, count: int, logdir: str = "") -> list[Any]:

@@ -75,6 +75,15 @@ def test_a_run_that_is_interrupted_is_the_same_bit_for_bit(fork: Fork, folder: P
     assert "paused at step" in prove.text and "killed at step" in prove.text
 
 
+def test_a_device_that_is_lost_ends_the_run_and_the_next_start_resumes(fork: Fork, folder: Path) -> None:
+    config(folder, "lost", 2, "max_steps = 30\n[checkpoint]\nsave_model_steps = 10\n")
+    first = fork(folder, run=["run"])
+    assert first.end(120) == 70 and "the job failed in step 20" in first.text, first.text
+    second = fork(folder, run=["run"])
+    assert second.end(120) == 0 and "restored step 10" in second.text, second.text
+    assert f"weight {sum(range(1, 31))}" in second.text, second.text
+
+
 def test_a_run_continues_with_more_devices_and_is_released_for_one(fork: Fork, folder: Path) -> None:
     config(folder, "job", 2)
     first = fork(folder, run=["run", "--max-steps", "20"])
