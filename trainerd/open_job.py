@@ -55,11 +55,6 @@ def open_entry(
     if engine is not None:
         return _replicated(config, engine, wrap)
     job = _load(config)
-    if config.devices is not None and not isinstance(job, Job | KerasJob | Program):
-        raise EntryError(
-            f"devices = {config.devices!r}: {config.entry} returns a {type(job).__name__}, which trains on one device. "
-            "Leave it out."
-        )
     if isinstance(job, Scheduled):
         return _program_of(job, config)
     return job if isinstance(job, Program) else _session_of(job, config)

@@ -15,7 +15,8 @@ from trainerd.checkpoints.contents.kept import KEPT
 from trainerd.checkpoints.contents.op_kinds import calls_python, random_ops
 from trainerd.checkpoints.snapshot import Kept
 from trainerd.config.software import of_software
-from trainerd.errors import DataError
+from trainerd.errors import DataError, EntryError
+from trainerd.job.devices import wanted_devices
 from trainerd.loop.contract import Model
 from trainerd.sessions.tf1.positions import IteratorPosition
 from trainerd.sessions.tf1.state import GraphSnapshot, GraphState
@@ -62,7 +63,10 @@ class GraphModel(Model):
 
         Raises:
           DataError: a variable has another shape in the checkpoint.
+          EntryError: the config names several devices.
         """
+        if (devices := wanted_devices()) is not None:
+            raise EntryError(f"devices = {devices!r}: a graph of TensorFlow 1 trains on one device. Leave it out.")
         self._session, self.runs = session, step
         self._waiting, self._made_by, self._at_end, self._ends = {}, {}, set(), 0
         if prefix is not None:
