@@ -193,6 +193,8 @@ def summary(samples: Sequence[tuple[float, int, int]], times: Any) -> dict[str, 
         step = int(manifest.stem.rpartition("-")[2])
         if WARM_UP < step < len(times) - 1:
             saves[step] = manifest.stat().st_mtime
+    if not saves:
+        raise RuntimeError(f"no checkpoint in {len(times)} steps")
     # What is copied, is copied at the boundary or by the step after it.
     delays = [float(times[step + 1] - times[step - 1] - 2 * usual) for step in saves]
     memory = dict[str, float]()

@@ -60,9 +60,9 @@ def job() -> trainerd.KerasJob:
 
 
 def functions() -> trainerd.Job:
-    """Return a Job with a variable of its own that is the mean over the devices."""
+    """Return a Job with a variable that is the mean over the devices, and one that each device has for itself."""
     made = model()
-    average = tf.Variable(0.0, aggregation=tf.VariableAggregation.MEAN)
+    average, own = tf.Variable(0.0, aggregation=tf.VariableAggregation.MEAN), tf.Variable(0.0, trainable=False)
     x, y = data(96)
 
     def train_step(batch: Any) -> dict[str, tf.Tensor]:
@@ -72,10 +72,11 @@ def functions() -> trainerd.Job:
         gradients = tape.gradient(part, made.trainable_variables)
         made.optimizer.apply_gradients(zip(gradients, made.trainable_variables, strict=True))
         average.assign(0.9 * average + loss)
+        own.assign_add(loss)
         return {"loss": loss, "examples": tf.shape(batch[0])[0]}
 
     dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(96, seed=1).batch(8, drop_remainder=True).repeat()
-    return trainerd.Job(train_step, dataset=dataset, state={"model": made, "average": average})
+    return trainerd.Job(train_step, dataset=dataset, state={"model": made, "average": average, "own": own})
 
 
 def lost() -> trainerd.Job:
@@ -199,6 +200,10 @@ def reasons(mirrored: Any) -> dict[str, str]:
         with strategy(2).scope():
             fitted(mirrored, 96, "refused")
 
+    def supervised_inside() -> None:
+        with strategy(2).scope():
+            mirrored.fit(dataset, verbose=0, callbacks=[trainerd.keras.Supervise("refused")])
+
     def distributed() -> None:
         parted = strategy(2).experimental_distribute_dataset(dataset)
         trainerd.keras.fit(mirrored, parted, epochs=1, logdir="refused")
@@ -210,6 +215,7 @@ def reasons(mirrored: Any) -> dict[str, str]:
     return {
         "an example": refused(lambda: fitted(mirrored, 97, "refused")),
         "in the scope": refused(inside),
+        "supervised in the scope": refused(supervised_inside),
         "another kind": refused(lambda: fitted(on_one, 96, "refused")),
         "distributed": refused(distributed),
         "settings": refused(lambda: trainerd.keras.fit(mirrored, dataset, logdir="x", settings={"devices": 2})),

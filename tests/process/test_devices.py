@@ -53,7 +53,7 @@ def test_fit_gives_the_numbers_of_keras_and_those_of_one_device(fork: Fork, fold
     assert copy == {"before": 9, "after": 9, "bytes": 1.5 * weights, "moved": 0}
     reasons = two["reasons"]
     assert "97 examples in batches of 8 has 1 example" in reasons["an example"]
-    assert "in the scope of a strategy" in reasons["in the scope"]
+    assert "in the scope of a strategy" in reasons["in the scope"] == reasons["supervised in the scope"]
     assert "OneDeviceStrategy" in reasons["another kind"]
     assert "DistributedDataset" in reasons["distributed"]
     assert "`devices` has no effect here" in reasons["settings"]

@@ -24,13 +24,12 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Machine:
     def has(count: int) -> list[str]:
         visible: list[str] = []
         found = [SimpleNamespace(name=f"GPU:{number}") for number in range(count)]
-        there = tf.config.list_physical_devices
 
         def choose(chosen: list[Any], kind: str) -> None:
             assert kind == "GPU"
             visible.extend(each.name for each in chosen)
 
-        monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: found if kind == "GPU" else there(kind))
+        monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: found)
         monkeypatch.setattr(tf.config, "set_visible_devices", choose)
         return visible
 
@@ -47,7 +46,6 @@ def plan(rank: int, hosts: str) -> ClusterPlan:
     [
         (None, 0, "ab", [0]),
         (None, 1, "aa", [1]),
-        (None, 5, "aaaaaa", [1]),  # they share: a user's choice of one GPU and several workers
         (2, 0, "ab", [0, 1]),
         (2, 1, "aab", [2, 3]),
         ("all", 0, "ab", [0, 1, 2, 3]),
@@ -67,6 +65,8 @@ def test_workers_share_out_the_gpus_of_their_machine(
     ("wanted", "hosts", "reason"),
     [
         (3, "aa", "devices = 3: 2 workers on this machine share 4 GPUs"),
+        (None, "aaaaa", "devices = 1: 5 workers on this machine share 4 GPUs"),
+        (("GPU:0",), "aa", "2 workers on this machine share 4 GPUs, and no two can use the same one"),
         ("all", "aaaaa", "5 workers on this machine share 4 GPUs"),
         (("GPU:4",), "a", "'GPU:4' does not exist"),
     ],

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.waiting import wait_for
-from trainerd.system.gpus import DeviceState, watched
+from trainerd.system.gpus import DeviceState, total_memory, watched
 
 GIB = 1 << 30
 
@@ -31,6 +31,7 @@ class FakeNvml:
         self.models = models
         self.split = split
         self.lost = set[int]()
+        self.others = list[str]()
 
     def nvmlInit(self) -> None:
         if not self.models:
@@ -46,6 +47,9 @@ class FakeNvml:
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:
         return {"GPU-a": 0, "GPU-b": 1, "MIG-a": 100}[uuid]
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[str]:
+        return ["ours", *self.others]
 
     def nvmlDeviceGetName(self, handle: int) -> str:
         return self.models[handle]
@@ -158,3 +162,12 @@ def test_a_gpu_that_fails_later_loses_its_figures_alone(nvml: FakeNvml, caplog: 
     assert found[0] == [DeviceState("GPU:0", GIB, 80 * GIB, 0.97), DeviceState("GPU:1", 2 * GIB, 80 * GIB, 0.96)]
     assert found[-1] == [DeviceState("GPU:0"), DeviceState("GPU:1", 2 * GIB, 80 * GIB, 0.96)]
     assert not caplog.records
+
+
+def test_the_memory_of_a_gpu_is_known_if_no_other_process_uses_it(
+    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-a")
+    assert total_memory(0) == total_memory(1) == 80 * GIB and total_memory(2) is None
+    nvml.others.append("another")
+    assert total_memory(0) is None

@@ -60,9 +60,9 @@ class CheckpointConfig:
     snapshot: Literal["auto", "share", "copy"] = key(
         "auto",
         "",
-        "How the state is kept until its checkpoint is written. `share`: in the memory of the variables; steps that "
-        "write to them take more. `copy`: in the machine's own memory, into which it is copied at the step. `auto`: "
-        "`share` on a CPU, and on a GPU if that is known to have room; otherwise `copy`.",
+        "Where the state is kept until its checkpoint is written. `share`: in the memory of the variables; a step that "
+        "writes to a variable takes other memory for it. `copy`: in the machine's own memory, where it is copied to at "
+        "the step. `auto`: `share` on a CPU, and on a GPU if that is known to have room; otherwise `copy`.",
     )
     minima: bool = key(True, "", "Whether the state at each minimum of the smoothed loss is kept.")
     keep_minima: Positive = key(3, "checkpoints", "How many of the lowest minima are kept.")

@@ -63,14 +63,16 @@ def watched(devices: Mapping[str, int | None], show: Callable[[list[DeviceState]
     if nvml is None:
         yield
         return
-    with called_every(LOOK_SECS, look, name="devices"):
+    with called_every(LOOK_SECS, look, name="devices", patience=LOOK_SECS):  # a driver whose GPU is lost may not answer
         yield
 
 
 def total_memory(number: int) -> int | None:
-    """Return the memory of the GPU that has this number in CUDA, in bytes; None if it is unknown."""
+    """Return the memory of the GPU that has this number in CUDA, in bytes; None if unknown, or others use it too."""
     nvml = _nvml()
-    return _device(nvml, "", _answer(_handle, nvml, number)).memory_total_bytes
+    handle = _answer(_handle, nvml, number)
+    users = None if handle is None else _answer(nvml.nvmlDeviceGetComputeRunningProcesses, handle)
+    return None if users is None or len(users) > 1 else _device(nvml, "", handle).memory_total_bytes
 
 
 def _nvml() -> Any:

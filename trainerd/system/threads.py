@@ -85,7 +85,12 @@ class Background:
 
 @contextlib.contextmanager
 def called_every(
-    seconds: float, function: Callable[[], float | None], *, name: str, wake: threading.Event | None = None
+    seconds: float,
+    function: Callable[[], float | None],
+    *,
+    name: str,
+    wake: threading.Event | None = None,
+    patience: float | None = None,
 ) -> Iterator[None]:
     """Call a function again and again, on a thread of its own, while the block runs.
 
@@ -94,6 +99,7 @@ def called_every(
       function: may return a shorter time until the next call. Its errors are logged.
       name: of the thread.
       wake: when it is set, the next call comes at once.
+      patience: how many seconds the end of the block waits for a call that is under way; None: until it has returned.
     """
     wake = wake or threading.Event()
     is_over = False
@@ -118,4 +124,4 @@ def called_every(
     finally:
         is_over = True
         wake.set()
-        thread.join()
+        thread.join(patience)

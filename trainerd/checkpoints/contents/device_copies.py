@@ -26,7 +26,7 @@ def is_aggregated(variable: Any) -> bool:
     """Return whether TensorFlow aggregates what the devices write into a variable: all copies are the same."""
     value = _value(variable)
     is_on_write = value.synchronization is not tf.VariableSynchronization.ON_READ
-    return is_on_write and value.aggregation is not tf.VariableAggregation.NONE
+    return is_on_write and value.aggregation != tf.VariableAggregation.NONE  # == knows TensorFlow 1's enum, too
 
 
 def copies_of(variable: Any) -> Sequence[Any]:
@@ -51,7 +51,7 @@ def restore_copies(prefix: Path, copies: Mapping[str, Any]) -> bool:
     """Restore copies that may differ, if a checkpoint was saved by as many devices. If not, leave them as they are.
 
     Args:
-      copies: the copies of all devices, by their keys.
+      copies: copies of all devices, by their keys.
 
     Returns:
       Whether they were restored.
@@ -59,12 +59,17 @@ def restore_copies(prefix: Path, copies: Mapping[str, Any]) -> bool:
     if not copies:
         return True
     reader = tf.train.load_checkpoint(str(prefix))
-    saved = {key for key in reader.get_variable_to_shape_map() if key.startswith(_COPIES)}
-    if saved != set(copies):
+    saved = set(filter(is_copy, reader.get_variable_to_shape_map()))
+    if {_device(key) for key in saved} != {_device(key) for key in copies}:
         return False
-    for key, copy in copies.items():
-        copy.assign(reader.get_tensor(key))
+    for key in saved & copies.keys():
+        copies[key].assign(reader.get_tensor(key))
     return True
+
+
+def _device(key: str) -> str:
+    """Return the number of the device in the key of a copy."""
+    return key.split("/")[1]
 
 
 def _value(variable: Any) -> Any:

@@ -27,7 +27,7 @@ class StateReader:
       specs: the key in the file, the dtype and the shape of each tensor.
       slices: which part of a larger tensor each is, in the form of SaveV2; empty for all of it.
       object_graph: what `tf.train.Checkpoint.read` follows, serialized.
-      read: returns the values now, in the order of `specs`, in the machine's own memory. Later steps change none.
+      read: returns the values now, in the order of `specs`, in the machine's own memory. No later step changes them.
       read_in_place: returns them where they are, be it on a GPU; None if some cannot be read so.
       gpus: for each tensor the GPU that it is on, such as "GPU:0"; "" if it is on none.
     """
@@ -116,7 +116,7 @@ def _each_alone(
 
 def _gpu_of(owner: Any) -> str:
     """Return the GPU that a variable is on, or its first copy; "" if it is on none, or no variable."""
-    device = getattr(getattr(copies_of(owner)[0], "handle", None), "device", "") or ""
+    device = getattr(getattr(copies_of(owner)[0], "handle", None), "device", None) or ""
     return device.rpartition("device:")[2] if ":GPU:" in device else ""
 
 
@@ -132,10 +132,13 @@ def _one_reader(entry: GraphEntry, in_place: bool) -> Callable[[], tf.Tensor] | 
 
 def _variable_reader(variable: Any, dtype: tf.DType, in_place: bool) -> Callable[[], tf.Tensor] | None:
     """Return a function that reads a variable without a copy; None if it is not a variable, or not on the CPU."""
-    if not hasattr(variable, "handle") or (is_distributed(variable) and not in_place):
+    if is_distributed(variable):
+        if not in_place:
+            return None
+        if not is_aggregated(variable):
+            return lambda: tf.convert_to_tensor(variable)
+    elif not hasattr(variable, "handle"):
         return None
-    if is_distributed(variable) and not is_aggregated(variable):
-        return lambda: tf.convert_to_tensor(variable)
     handle = copies_of(variable)[0].handle
     if handle.dtype != tf.resource or ("/device:CPU:" not in handle.device and not in_place):
         return None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-_ROOM = 1.1  # of what the snapshot keeps, that must be free
+_MORE = 1.1  # of what the snapshot keeps, that steps may write meanwhile
 _FULL = 0.95  # of the memory, in use at most
 
 
 class GPURoom:
     """Decides whether a snapshot may stay on the GPUs while steps write to the variables.
 
-    The most memory that was in use so far is what a step needs. A GPU that is nearly full has no room from then on.
+    What a step needs is the most memory that was in use before the first such snapshot. A GPU that was nearly full once
+    has no room from then on.
 
     Args:
       limit: maps a GPU to how many bytes of memory TensorFlow can use on it; to None if that is unknown.
@@ -22,10 +23,10 @@ class GPURoom:
         self._limit = limit
         self._peak = peak
         self._limits: dict[str, int | None] = {}
-        self._has_shared = False
+        self._peaks: dict[str, int] = {}  # before the first snapshot that stayed
 
     def has(self, sizes: Mapping[str, int]) -> bool:
-        """Return whether all GPUs have room. It is False the first time, before which no step may have run.
+        """Return whether all GPUs have room. The first time it is False: perhaps no step has run yet.
 
         Args:
           sizes: the bytes that a snapshot keeps on each GPU.
@@ -33,11 +34,12 @@ class GPURoom:
         if not self._limits:
             self._limits = {gpu: self._limit(gpu) for gpu in sizes}
             return False
+        peaks = {gpu: self._peak(gpu) for gpu in sizes}
         for gpu, size in sizes.items():
-            limit = self._limits[gpu]
-            more = 0 if self._has_shared else _ROOM * size  # later it is in the peak
-            if limit is None or self._peak(gpu) + more > _FULL * limit:
+            limit = self._limits.get(gpu)
+            wanted = max(peaks[gpu], self._peaks.get(gpu, peaks[gpu]) + _MORE * size)
+            if limit is None or wanted > _FULL * limit:
                 self._limits[gpu] = None
                 return False
-        self._has_shared = True
+        self._peaks = self._peaks or peaks
         return True

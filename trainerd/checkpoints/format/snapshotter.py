@@ -91,7 +91,7 @@ class Snapshotter:
       refuse_nan: whether a snapshot that holds a NaN must not be written.
       unsaved: what the step reads and the checkpoint does not track. It is compared, and not written.
       names: what is known of the variables by their names; see `variable_names`.
-      limit: maps a GPU to how many bytes of memory there are; to None if that is unknown.
+      room: decides whether a snapshot may stay on GPUs; None: it may not, unless it is asked for.
 
     Raises:
       EntryError: a part cannot be saved.
@@ -105,7 +105,7 @@ class Snapshotter:
         refuse_nan: bool = True,
         unsaved: Unsaved | None = None,
         names: Names | None = None,
-        limit: Callable[[str], int | None] = lambda gpu: None,
+        room: GPURoom | None = None,
     ) -> None:
         self._refuse_nan = refuse_nan
         self._unsaved = unsaved or Unsaved()
@@ -117,7 +117,7 @@ class Snapshotter:
         for gpu, form in zip(self._reader.gpus, forms, strict=True):
             if gpu and form is not None:
                 self._on_gpus[gpu] += form.size
-        self._room = GPURoom(limit, lambda gpu: int(tf.config.experimental.get_memory_info(gpu)["peak"]))
+        self._room = room
 
     def prepare(self) -> None:
         """Read all once, for nothing: TensorFlow optimizes a graph at its first call, which takes seconds if it is
@@ -154,19 +154,19 @@ class Snapshotter:
 
     def _read(self, kept: Kept) -> list[tf.Tensor]:
         in_place = self._reader.read_in_place
-        if (
-            self._on_gpus
-            and in_place is not None
-            and (kept == "share" or (kept == "auto" and self._room.has(self._on_gpus)))
-        ):
+        if self._on_gpus and in_place is not None and (kept == "share" or (kept == "auto" and self._has_room())):
             return in_place()
         values = self._reader.read()
         if kept != "copy":
             return values
         return [each if gpu else _copied(each) for each, gpu in zip(values, self._reader.gpus, strict=True)]
 
+    def _has_room(self) -> bool:
+        return self._room is not None and self._room.has(self._on_gpus)
+
 
 def _copied(value: tf.Tensor) -> tf.Tensor:
     """Return a copy of numbers. What else there is, such as the position of an input, is never written to."""
     is_number = value.dtype.is_floating or value.dtype.is_integer or value.dtype.is_complex or value.dtype.is_bool
-    return tf.raw_ops.DeepCopy(x=value) if is_number else value
+    with tf.device("CPU:0"):
+        return tf.raw_ops.DeepCopy(x=value) if is_number else value

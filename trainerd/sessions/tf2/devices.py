@@ -6,10 +6,11 @@ from functools import cache
 
 import tensorflow as tf
 
+from trainerd.checkpoints.format.gpu_room import GPURoom
 from trainerd.job.devices import Devices, named, wanted_devices
 from trainerd.system.gpus import total_memory
 
-_TAKEN = 0.9  # of a GPU's memory, that TensorFlow takes at least: it leaves some to the driver
+_TAKEN = 0.9  # of a GPU's memory, that TensorFlow takes at least if it is alone: it leaves some to the driver
 
 
 def strategy() -> tf.distribute.Strategy:
@@ -55,7 +56,12 @@ def gpu_numbers() -> dict[str, int]:
     return {f"GPU:{place}": number for place, number in enumerate(found)}
 
 
-def memory_limit(name: str) -> int | None:
+def gpu_room() -> GPURoom:
+    """Return what decides whether snapshots may stay on the GPUs of this process."""
+    return GPURoom(_memory_limit, lambda gpu: int(tf.config.experimental.get_memory_info(gpu)["peak"]))
+
+
+def _memory_limit(name: str) -> int | None:
     """Return how many bytes of memory TensorFlow can use on a GPU; None if that is unknown.
 
     Args:

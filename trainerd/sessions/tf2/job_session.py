@@ -43,11 +43,11 @@ from trainerd.sessions.input import pipeline
 from trainerd.sessions.input.iterators import begin_again, indices_in, retire
 from trainerd.sessions.input.saveable import has_position, require_saveable
 from trainerd.sessions.input.shuffle_order import begin_order, require_saved_order, require_seeds, restore_order
-from trainerd.sessions.tf2.devices import gpu_numbers, memory_limit
+from trainerd.sessions.tf2.devices import gpu_numbers, gpu_room
 from trainerd.sessions.tf2.eager_step import rehearse
 from trainerd.sessions.tf2.metrics import LOSS
 from trainerd.sessions.tf2.numbers import Numbers
-from trainerd.sessions.tf2.replicas import Replicas
+from trainerd.sessions.tf2.replicas import Replicas, require_no_scope
 from trainerd.sessions.tf2.weights import weights_of
 from trainerd.sessions.tf2.while_loop import GraphLoop
 
@@ -89,8 +89,7 @@ class FunctionSession(Session):
         restores_input: bool = True,
         wrap: Callable[[Job], Job] = lambda job: job,
     ) -> None:
-        if tf.distribute.has_strategy():
-            raise EntryError("training begins in the scope of a strategy. Make the model there, and train after it.")
+        require_no_scope()
         self._job = job
         self._source = source
         with tf.device("CPU:0"):
@@ -102,6 +101,7 @@ class FunctionSession(Session):
         self._step = self._trace(job.train_step)
         self._loop = self._make_loop([LOSS] if stop_on_nan else [])
         self._has_read = False  # since it was made or restored
+        self._room = gpu_room()
         self._exact_input = exact_input and self._iterator is not None
         if self._exact_input:
             require_saved_order(job.dataset, refuse=repeats, begins_again=self.epochs is not None)
@@ -148,7 +148,7 @@ class FunctionSession(Session):
             refuse_nan=self._refuse_nan,
             unsaved=self._unsaved,
             names=self._given_names,
-            limit=memory_limit,
+            room=self._room,
         )
 
     @cached_property

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.checkpoints.contents import variable_names
-from trainerd.checkpoints.contents.device_copies import is_distributed, restore_copies, strategy_of
+from trainerd.checkpoints.contents.device_copies import is_distributed, key_of_copy, restore_copies, strategy_of
 from trainerd.checkpoints.contents.kept import restore_kept
 from trainerd.checkpoints.contents.keras_variables import optimizer_kinds, parts_of
 from trainerd.checkpoints.contents.object_graph import own_objects, tracked_objects, variables_among
@@ -28,8 +28,8 @@ from trainerd.sessions.input.pipeline import dataset_of
 from trainerd.sessions.input.saveable import require_saveable
 from trainerd.sessions.input.shuffle_order import begin_order, require_saved_order, restore_order
 from trainerd.sessions.tf2.deferred_restore import DeferredRestore
-from trainerd.sessions.tf2.devices import memory_limit
-from trainerd.sessions.tf2.replicas import Replicas
+from trainerd.sessions.tf2.devices import gpu_room
+from trainerd.sessions.tf2.replicas import Replicas, require_no_scope
 from trainerd.sessions.tf2.tracked import Tracked
 from trainerd.sessions.tf2.weights import weights_of
 
@@ -55,7 +55,7 @@ class CheckpointModel(Model):
       summaries: called on the summary schedule, with the default summary writer set; None for none.
 
     Raises:
-      EntryError: it is no `tf.train.Checkpoint`, or its root is another object.
+      EntryError: it is no `tf.train.Checkpoint`, or its root is another object; or this is in a strategy's scope.
     """
 
     calls_python = False
@@ -63,6 +63,7 @@ class CheckpointModel(Model):
     def __init__(
         self, checkpoint: Any, global_step: tf.Variable, summaries: Callable[[], object] | None = None
     ) -> None:
+        require_no_scope()
         if not isinstance(checkpoint, tf.train.Checkpoint):
             raise EntryError(f"checkpoint must be a tf.train.Checkpoint, and is of type {type(checkpoint).__name__}.")
         if (root := vars(checkpoint).get("_root")) is not None:  # its first argument, which it does not expose
@@ -78,7 +79,9 @@ class CheckpointModel(Model):
         self._snapshotter: Snapshotter | None = None
         self._objects: list[Any] = []
         self._read_from: Path | None = None  # the newest checkpoint that was restored
-        self._has_copies = False  # whether each device has its own values since then
+        self._given = set[str]()  # the keys of copies that have their own values since then
+        self._is_traced = False
+        self._room = gpu_room()
         self.runs = 0
 
     @property
@@ -116,12 +119,10 @@ class CheckpointModel(Model):
         """
         self.calls_python = self.calls_python or calls_python(graph)
         self._restored.variables_made(self.runs)
-        is_whole = self._restored.all_matched(self.runs)  # raises if they come too late
+        self._restored.all_matched(self.runs)  # raises if they come too late
         hidden = self._tracked.beside()
-        if is_whole and not self._has_copies:
-            if not self._restore_copies() and (replicas := self._replicas(hidden)) is not None:
-                replicas.spread_seeds(hidden)
-            self._has_copies = True
+        self._is_traced = True
+        self._give_copies()
         objects = tracked_objects(self._checkpoint)
         held = [*objects, *variables_among(objects), *hidden.values()]
         require_saved(graph, held, refuse=False, where="the checkpoint")
@@ -146,7 +147,8 @@ class CheckpointModel(Model):
         try:
             self._restored.read(prefix, self.runs)
             self._read_from = prefix
-            self._has_copies = self._restored.all_matched(self.runs) and self._restore_copies()
+            self._given.clear()
+            self._give_copies()
             restore_kept(prefix)
         except DataError:  # it says already what does not fit
             raise
@@ -169,9 +171,18 @@ class CheckpointModel(Model):
             return {}
         return replicas.differing(self._checkpoint, hidden, self._tracked.parts())
 
-    def _restore_copies(self) -> bool:
-        """Give each device its own values of the checkpoint; return whether it has them."""
-        return self._read_from is not None and restore_copies(self._read_from, self._copies(self._tracked.beside()))
+    def _give_copies(self) -> None:
+        """Give each device its own values of the variables that are new: those of the checkpoint, or other seeds.
+
+        A program whose functions trainerd does not trace draws the same random numbers on all devices, as in Keras.
+        """
+        hidden = self._tracked.beside()
+        new = {key: copy for key, copy in self._copies(hidden).items() if key not in self._given}
+        is_restored = self._read_from is not None and restore_copies(self._read_from, new)
+        if not is_restored and self._is_traced and (replicas := self._replicas(hidden)) is not None:
+            replicas.spread_seeds({key: each for key, each in hidden.items() if key_of_copy(0, key) in new})
+        if is_restored or self._is_traced:
+            self._given |= new.keys()
 
     def begin_inputs(self) -> None:
         """Begin with inputs that are not restored, since there is no checkpoint.
@@ -221,7 +232,7 @@ class CheckpointModel(Model):
         if self._snapshotter is None or not _same_objects(objects, self._objects):
             names = self._names(hidden)
             beside = hidden | self._copies(hidden)
-            self._snapshotter = Snapshotter(self._checkpoint, beside, refuse_nan=False, names=names, limit=memory_limit)
+            self._snapshotter = Snapshotter(self._checkpoint, beside, refuse_nan=False, names=names, room=self._room)
             if not self._objects:  # a program may make a new iterator each epoch: one warning is enough
                 for iterator in self._tracked.iterators():
                     require_saved_order(dataset_of(iterator), refuse=False)

@@ -22,6 +22,16 @@ from trainerd.job.devices import wanted_devices
 _APART = 0x61C88647  # between the seeds of two devices; odd, so that they meet late
 
 
+def require_no_scope() -> None:
+    """Require that training does not begin in the scope of a strategy, where variables cannot be read as elsewhere.
+
+    Raises:
+      EntryError: it does.
+    """
+    if tf.distribute.has_strategy():
+        raise EntryError("training begins in the scope of a strategy. Make the model there, and train after it.")
+
+
 class Replicas:
     """The replicas of a strategy.
 

@@ -97,7 +97,7 @@ class Engine:
         found = make(**options | alone)
         if not any(each is found for each in self.totals):  # each device asks for it
             self.totals.append(found)
-            if options.get("aggregation") is tf.VariableAggregation.SUM:
+            if options.get("aggregation") == tf.VariableAggregation.SUM:  # which may be TensorFlow 1's
                 self._sums.append(found)
         return found
 
@@ -171,23 +171,22 @@ def devices_of(wanted: Devices | None, plan: ClusterPlan) -> list[str]:
     Raises:
       EntryError: this machine has fewer, or none of such a name.
     """
-    gpus = tf.config.list_physical_devices("GPU")
+    gpus = tf.config.get_visible_devices("GPU")
     if not gpus:
         [cpu, *_] = tf.config.list_physical_devices("CPU")
         logical = tf.config.get_logical_device_configuration(cpu) or [None]
         return named(wanted or 1, [f"CPU:{number}" for number in range(len(logical))])
     there = [f"GPU:{number}" for number in range(len(gpus))]
-    if wanted is None:
-        there, wanted = [there[plan.local_rank % len(there)]], 1
-    elif not isinstance(wanted, tuple):
-        count = len(there) // plan.local_size if wanted == "all" else wanted
-        if count == 0 or count * plan.local_size > len(there):
-            raise EntryError(
-                f"devices = {wanted!r}: {plan.local_size} workers on this machine share {len(there)} GPUs. Start fewer "
-                "workers, or set fewer devices."
-            )
-        there, wanted = there[count * plan.local_rank :][:count], count
-    chosen = named(wanted, there)
+    if isinstance(wanted, tuple):
+        count, chosen = len(wanted), named(wanted, there)
+    else:
+        count = len(there) // plan.local_size if wanted == "all" else wanted or 1
+        chosen = there[count * plan.local_rank :][:count]
+    if count == 0 or count * plan.local_size > len(there) or (isinstance(wanted, tuple) and plan.local_size > 1):
+        raise EntryError(
+            f"devices = {wanted or 1!r}: {plan.local_size} workers on this machine share {len(there)} GPUs, and no two "
+            "can use the same one. Start fewer workers, or set `devices` to a smaller number."
+        )
     tf.config.set_visible_devices([gpus[int(each.partition(":")[2])] for each in chosen], "GPU")
     return chosen
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import secrets
@@ -9,7 +10,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
@@ -198,7 +199,8 @@ class ClusterProcess:
         """
         from trainerd.workers.engine.engine import Engine, devices_of
 
-        devices = devices_of(self._config.devices, self.plan)
+        with self._early():
+            devices = devices_of(self._config.devices, self.plan)
         if self._chief is not None:
             _require_as_many(len(devices), self._chief.call("devices"))
             self._chief.call("form")
@@ -211,16 +213,8 @@ class ClusterProcess:
         before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(FORM_SECS)
         try:
-            self._engine = Engine(self.plan, devices, heartbeat_secs=cluster.heartbeat_secs)
-        except RuntimeError as error:
-            if "at program startup" not in str(error):
-                raise
-            module = self._config.entry.partition(":")[0]
-            raise EntryError(
-                f"entry = {self._config.entry!r}: the module {module} uses TensorFlow while it is imported, and a "
-                "cluster must be formed before that. Only `tf.config` may be used there: make tensors, variables and "
-                "datasets in the function."
-            ) from error
+            with self._early():
+                self._engine = Engine(self.plan, devices, heartbeat_secs=cluster.heartbeat_secs)
         finally:
             signal.alarm(0)
             signal.signal(signal.SIGALRM, before)
@@ -232,6 +226,25 @@ class ClusterProcess:
             PeerLostError("the job was not built in time (watchdog.first_step_secs): do all workers build the same?"),
         )
         return self._engine
+
+    @contextlib.contextmanager
+    def _early(self) -> Iterator[None]:
+        """Explain an error in the block that comes of a use of TensorFlow before it.
+
+        Raises:
+          EntryError: the job's module has used TensorFlow.
+        """
+        try:
+            yield
+        except RuntimeError as error:
+            if "at program startup" not in str(error) and "after being initialized" not in str(error):
+                raise
+            module = self._config.entry.partition(":")[0]
+            raise EntryError(
+                f"entry = {self._config.entry!r}: the module {module} uses TensorFlow while it is imported, and a "
+                "cluster must be formed before that. Only `tf.config` may be used there: make tensors, variables and "
+                "datasets in the function."
+            ) from error
 
     def built(self, build: Callable[[], T]) -> T:
         """Build the job, which all do together where it makes variables. Returns what `build` does.

@@ -69,7 +69,7 @@ class ReplicatedSession(FunctionSession):
     @property
     def _own_variables(self) -> list[Any]:
         """The variables that the devices of this worker have for themselves."""
-        return list(self._components.values()) or self._engine.totals
+        return self._engine.totals if self._engine.device_count == 1 else list(self._components.values())
 
     def own_state(self) -> bytes:
         """Return this worker's own state, in the form in which it is sent."""
