@@ -108,10 +108,10 @@ def _require_same_workers(found: Manifest, now: Fingerprint) -> None:
         )
     if had != has:
         log.info(
-            "step %d was saved by %s workers, and now %s: the elements are the same at each step, and weights may "
-            "differ by rounding",
-            found.step,
+            "the number of workers was %s at step %d, and is %s now: the elements are the same at each step, and weights "
+            "may differ by rounding",
             had,
+            found.step,
             has,
             extra={"event": "resized"},
         )
