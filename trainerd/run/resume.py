@@ -108,8 +108,8 @@ def _require_same_workers(found: Manifest, now: Fingerprint) -> None:
         )
     if had != has:
         log.info(
-            "the number of workers was %s at step %d, and is %s now: the elements are the same at each step, and weights "
-            "may differ by rounding",
+            "the number of workers was %s at step %d, and is %s now: the elements are the same at each step, and "
+            "weights may differ by rounding",
             had,
             found.step,
             has,
