@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import Fork
+from trainerd.checkpoints import manifest
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import read_state
 from trainerd.system.gpus import DeviceState
@@ -90,6 +92,8 @@ def test_a_run_continues_with_more_devices_and_is_released_for_one(fork: Fork, f
     assert first.end(120) == 0, first.text
     state = read_state(RunDirectory(folder / "run").state)
     assert state is not None and state.devices == [DeviceState("CPU:0"), DeviceState("CPU:1")]
+    fingerprint = manifest.read(RunDirectory(folder / "run").manifest(20)).fingerprint
+    assert re.fullmatch(r"2, each with \d+ values of its own", fingerprint["job.devices"])
     config(folder, "job", '"all"')
     second = fork(folder, run=["run", "--max-steps", "40"])
     assert second.end(120) == 0 and "restored step 20" in second.text, second.text

@@ -21,6 +21,7 @@ SOURCE = "job.source"  # see `trainerd.job.source`
 PROGRAM_SOURCE = "job.source.program"  # of a program that calls `fit`; missing at a prompt and in a notebook
 EPOCHS = "job.epochs"  # of a KerasJob that ends with them
 CALL = "job.call"  # the number of the call of `fit` that trained it, from 0; the first one if it is missing
+DEVICES = "job.devices"  # how many train it, and how many values each has for itself; one if it is missing
 _SOURCES = (SOURCE, SOFTWARE)  # the same ones build the same graph
 _OPTIMIZER = "job.optimizer."  # and where it stands
 ELEMENTS = "input.element_spec"

@@ -287,6 +287,8 @@ class FunctionSession(Session):
         found = {"job.source": self._source, "job.state": self._snapshotter.describe()}
         found |= of_software()
         found |= optimizer_kinds(self._job.state)
+        if self._replicas is not None:
+            found |= self._replicas.described(self._components)
         if self._iterator is not None and (self._restores_input or not self._exact_input):
             found |= pipeline.fingerprint([self._job.dataset])
         return found | {"job.graph": digest_of([self._step.graph, *self._graphs_of_input()])}

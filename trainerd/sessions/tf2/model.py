@@ -208,7 +208,9 @@ class CheckpointModel(Model):
 
     def fingerprint(self) -> dict[str, str]:
         """Return the fingerprint of the software that saves it, and of the inputs that are made by now."""
-        found = of_software()
+        found, hidden = of_software(), self._tracked.beside()
+        if (replicas := self._replicas(hidden)) is not None:
+            found |= replicas.described(self._copies(hidden))
         found |= optimizer_kinds(self._tracked.parts())
         if inputs := self._tracked.iterators():
             found |= pipeline.fingerprint([dataset_of(each) for each in inputs])

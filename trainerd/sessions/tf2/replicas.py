@@ -16,6 +16,7 @@ import tensorflow as tf
 from trainerd.checkpoints.contents.device_copies import copies_of, is_aggregated, is_distributed, key_of_copy
 from trainerd.checkpoints.contents.keras_variables import identity, is_of_seeds, parts_of
 from trainerd.checkpoints.contents.object_graph import own_places
+from trainerd.config.fingerprint import DEVICES
 from trainerd.errors import EntryError
 from trainerd.job.devices import wanted_devices
 
@@ -144,6 +145,16 @@ class Replicas:
             if is_distributed(each) and not each.trainable and not is_aggregated(each) and identity(each) not in same
             for number, copy in enumerate(copies_of(each))
         }
+
+    def described(self, copies: Mapping[str, Any]) -> dict[str, str]:
+        """Return what a manifest says of the devices.
+
+        Args:
+          copies: see `differing`.
+        """
+        if self.count == 1:
+            return {}
+        return {DEVICES: f"{self.count}, each with {len(copies) // self.count} values of its own"}
 
     def spread_seeds(self, hidden: Mapping[str, Any]) -> None:
         """Give each device random numbers of its own. The first one keeps those that one device alone would have.
