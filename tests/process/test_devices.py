@@ -69,7 +69,7 @@ def test_four_devices_give_the_numbers_of_one(fork: Fork, folder: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("entry", "devices"), [("job", 2), ("job", 4), ("functions", 2)])
+@pytest.mark.parametrize(("entry", "devices"), [("job", 4), ("functions", 2)])
 def test_a_run_that_is_interrupted_is_the_same_bit_for_bit(fork: Fork, folder: Path, entry: str, devices: int) -> None:
     config(folder, entry, devices)
     prove = fork(folder, run=["prove", "--steps", "30", "--interruptions", "2"])

@@ -23,7 +23,7 @@ def test_gpu_check_prints_a_row_for_each_part(fork: Fork, tmp_path: Path) -> Non
 
     check.until_printed("versions")
     assert len(folders()) == 1
-    code = check.end(200)
+    code = check.end(600)
     table = dict(re.findall(r"^\| (.+?) \| (.+) \|$", check.text, re.MULTILINE))
     assert code == 0, check.text
     assert list(table) == [
