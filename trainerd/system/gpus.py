@@ -131,8 +131,8 @@ def _handle(nvml: Any, number: int | None) -> Any:
 def _counts_alike(nvml: Any) -> bool:
     """Return whether CUDA and NVML number the GPUs alike.
 
-    NVML numbers them by their places on the bus. CUDA does so too if CUDA_DEVICE_ORDER is PCI_BUS_ID. Otherwise its first
-    GPU is the fastest one.
+    NVML numbers them by their places on the bus. CUDA does so too if CUDA_DEVICE_ORDER is PCI_BUS_ID. Otherwise its
+    first GPU is the fastest one.
     """
     if os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
         return True
