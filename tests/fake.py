@@ -13,6 +13,7 @@ import numpy as np
 
 from trainerd.checkpoints.snapshot import Kept, UnsoundError
 from trainerd.errors import DataError
+from trainerd.job.settable import Number
 from trainerd.loop.contract import Session, Steps
 from trainerd.loop.flag import Flag
 
@@ -132,9 +133,9 @@ class FakeSession(Session):
         """Return the metrics for this step."""
         return self._figures(self.step) if self._figures else {}
 
-    def numbers(self) -> dict[str, float | str]:
+    def numbers(self) -> dict[str, Number]:
         """Return the number, and one that cannot be set."""
-        return {"value": self.value, "scheduled": "it follows a schedule"}
+        return {"value": Number(self.value, minimum=-1e6), "scheduled": Number(1.0, fixed="it follows a schedule")}
 
     def assign(self, name: str, value: float) -> None:
         """Set the number."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trainerd import keras as keras
     from trainerd.checkpoints.contents.kept import keep
     from trainerd.job.definition import GraphJob, Job, KerasJob
+    from trainerd.job.settable import Settable
     from trainerd.programs.estimator.estimator import Estimator
     from trainerd.programs.estimator.export.receivers import (
         ServingInputReceiver,
@@ -74,6 +75,7 @@ __all__ = [
     "MonitoredTrainingSession",
     "RunConfig",
     "ServingInputReceiver",
+    "Settable",
     "SingularMonitoredSession",
     "Supervisor",
     "TrainSpec",
@@ -120,6 +122,7 @@ _LATER = {
     "MonitoredTrainingSession": "trainerd.programs.monitored.training_session",
     "RunConfig": "trainerd.programs.estimator.run_config",
     "ServingInputReceiver": "trainerd.programs.estimator.export.receivers",
+    "Settable": "trainerd.job.settable",
     "SingularMonitoredSession": "trainerd.programs.monitored.singular_session",
     "Supervisor": "trainerd.programs.supervisor.supervisor",
     "TrainSpec": "trainerd.programs.experiment.specs",

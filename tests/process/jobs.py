@@ -672,7 +672,7 @@ def settable() -> trainerd.Job:
         return {"rate": rate.read_value(), "learning_rate": tf.identity(optimizer.learning_rate)}
 
     state = {"rate": rate, "w": w, "optimizer": optimizer}
-    return trainerd.Job(train_step, state=state, settable={"rate": rate})
+    return trainerd.Job(train_step, state=state, settable={"rate": trainerd.Settable(rate, maximum=1)})
 
 
 def _numbers(numbers: tf.data.Dataset) -> trainerd.Job:

@@ -100,6 +100,9 @@ def test_what_is_set_is_kept_over_a_kill(start: Start, project: Path) -> None:
     assert re.search(r"after step \d+: rate = 0.5, learning_rate = 0.25", asked.text)
     wrong = start("set", "speed=1")
     assert wrong.end() == 64 and "no number 'speed' to set. It has learning_rate, rate." in wrong.text
+    for value, limit in {"learning_rate=-1": "at least 0, and -1", "rate=2": "at most 1, and 2"}.items():
+        outside = start("set", value)
+        assert outside.end() == 64 and f"must be {limit} was given." in outside.text
     run.signal(signal.SIGKILL)
     run.end()
     again = start("run", "--max-steps", str(saved(run.rundir)[0] + 1))

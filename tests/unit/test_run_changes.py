@@ -20,6 +20,7 @@ from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config.schema import TroubleConfig
 from trainerd.errors import ConfigError, JobError, UsageError
+from trainerd.job.settable import Number
 from trainerd.loop.changes.trouble import bad_turn
 from trainerd.loop.contract import Steps
 from trainerd.loop.flag import Request
@@ -85,6 +86,7 @@ def test_a_number_that_is_set_at_a_step_that_is_saved_is_saved_again(rundir: Run
     [
         ("speed=3", "no number 'speed' to set. It has scheduled, value."),
         ("scheduled=3", "scheduled cannot be set: it follows a schedule"),
+        ("value=-2e6", "value must be at least -1e+06, and -2e+06 was given."),
         ("value=1 speed=3", "no number 'speed'"),
     ],
 )
@@ -241,7 +243,12 @@ def test_a_run_that_may_go_back_has_a_checkpoint_from_its_beginning(rundir: RunD
 
 def test_learning_rates_are_lowered_at_each_rollback(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     rates = {"learning_rate": 0.8, "critic.learning_rate": 0.4}
-    monkeypatch.setattr(FakeSession, "numbers", lambda self: {**rates, "value": 1.0, "a.learning_rate": "scheduled"})
+    others = {"value": Number(1.0), "a.learning_rate": Number(1.0, fixed="it follows a schedule")}
+
+    def there(self: FakeSession) -> dict[str, Number]:
+        return {**{name: Number(value) for name, value in rates.items()}, **others}
+
+    monkeypatch.setattr(FakeSession, "numbers", there)
     monkeypatch.setattr(FakeSession, "assign", lambda self, name, value: rates.update({name: value}))
     life = steered(rundir, trouble={"on_nan": "rollback"})
     life.session.loss = lambda step: math.nan if step == 37 and rates["learning_rate"] > 0.3 else 1.0

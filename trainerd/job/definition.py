@@ -65,7 +65,7 @@ class GraphJob:
       init_fn: called with the session after the variables have been initialized, if there is no checkpoint.
       evaluate: called with the session at a boundary on the evaluation schedule; returns a dict of name to number.
       config: a `tf.compat.v1.ConfigProto` for the session.
-      settable: name to variable of what `trainerd set` may set.
+      settable: name to variable, or to `Settable`, of what `trainerd set` may set.
       export: called with the session and a directory, writes the model for use elsewhere.
     """
 
@@ -135,7 +135,8 @@ class Job:
         write `tf.summary.scalar(...)` and the like. `tf.summary.experimental.get_step()` is the global step.
       export: called with a directory, writes the model for use elsewhere.
       predict: returns a dict of column name to values, for `trainerd predict`.
-      settable: name to `tf.Variable` of what `trainerd set` may set, beside the learning rates of Keras' optimizers.
+      settable: name to `tf.Variable`, or to `Settable`, of what `trainerd set` may set, beside the learning rates of
+        Keras' optimizers.
     """
 
     train_step: Callable[..., Any]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trainerd.checkpoints.snapshot import Kept, Snapshot
+    from trainerd.job.settable import Number
     from trainerd.loop.flag import Flag
 
 
@@ -197,8 +198,8 @@ class Session(Model, Protocol):
           JobError: a step failed.
         """
 
-    def numbers(self) -> Mapping[str, float | str]:
-        """Return the numbers that can be set while it trains, by name; or why one of them cannot be."""
+    def numbers(self) -> Mapping[str, Number]:
+        """Return the numbers that can be set while it trains, by name."""
 
     def assign(self, name: str, value: float) -> None:
         """Set one of its numbers at this boundary."""

@@ -15,6 +15,7 @@ from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config.schema import TroubleConfig
 from trainerd.errors import JobError, StorageError, TrainerdError, UsageError
 from trainerd.history import rollback
+from trainerd.job.settable import is_learning_rate
 from trainerd.loop import outcome
 from trainerd.loop.changes.trouble import BadTurn
 from trainerd.loop.checkpointer import Checkpointer
@@ -28,7 +29,6 @@ from trainerd.rundir.set_requests import SetRequest
 
 log = logging.getLogger(__name__)
 
-LEARNING_RATE = "learning_rate"
 _NOT_BACK = "the run did not go back"
 _NOT_SET = "not set"
 
@@ -149,11 +149,11 @@ class RunChanges:
         for wanted in request.values:  # all of them, or none
             if wanted not in there:
                 raise UsageError(f"the job has no number {wanted!r} to set. {_known(list(there))}")
-            if isinstance(there[wanted], str):
-                raise UsageError(f"{wanted} cannot be set: {there[wanted]}.")
+            if refusal := there[wanted].refusal(wanted, request.values[wanted]):
+                raise UsageError(refusal)
         self._session.assign(name, value)
-        now, step = self._session.numbers()[name], self._session.step
-        said = f"{name} is {now:.7g}; it was {there[name]:.7g}"  # as exact as float32 is
+        now, step = self._session.numbers()[name].value, self._session.step
+        said = f"{name} is {now:.7g}; it was {there[name].value:.7g}"  # as exact as float32 is
         log.info("after step %d %s", step, said, extra={"event": "set", "step": step})
         run_events.add(self._rundir, EventKind.CHANGE, said, step=step)
         return Change(SET, step, value, name)
@@ -225,9 +225,10 @@ class RunChanges:
         assert self._session is not None
         changes = []
         for name, now in self._session.numbers().items():
-            if name.rpartition(".")[2] == LEARNING_RATE and not isinstance(now, str):
-                self._session.assign(name, now * factor)
-                changes.append(Change(SET, step, now * factor, name))
+            if is_learning_rate(name) and not now.fixed:
+                lower = max(now.value * factor, now.minimum)
+                self._session.assign(name, lower)
+                changes.append(Change(SET, step, lower, name))
         if not changes:
             log.warning("the job has no learning rate that can be set: training continues with the same numbers")
         return changes

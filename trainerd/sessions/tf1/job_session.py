@@ -16,6 +16,7 @@ from trainerd.checkpoints.contents.unsaved_state import require_saved_in
 from trainerd.checkpoints.snapshot import Kept
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.job.definition import GraphJob
+from trainerd.job.settable import Number, number, with_limits
 from trainerd.job.user_code import FAILURES, called_at_boundary, job_traceback, user_code
 from trainerd.loop.contract import Exportable, Session, Steps
 from trainerd.loop.flag import Flag
@@ -71,7 +72,9 @@ class GraphJobSession(GraphModel, Session):
                 "the job's graph needs variables, and among them a global step that its train_op counts: "
                 "tf.train.get_or_create_global_step(), passed to the optimizer as `global_step`."
             )
-        for name, variable in job.settable.items():
+        self._settable = with_limits(job.settable)
+        for name, settable in self._settable.items():
+            variable = settable.variable
             if not hasattr(variable, "load") or variable.shape.rank != 0:
                 raise EntryError(f"settable: {name!r} must be a variable with one number, and is {variable!r}.")
         _require_restorable(job.graph, self.state.saved_nodes, self._local_init_op)
@@ -157,13 +160,16 @@ class GraphJobSession(GraphModel, Session):
         with called_at_boundary("the job's evaluate", self.step):
             return {str(name): float(value) for name, value in self._job.evaluate(self._session).items()}
 
-    def numbers(self) -> dict[str, float | str]:
+    def numbers(self) -> dict[str, Number]:
         """Return the variables that the job names."""
-        return {name: float(self.run(variable)) for name, variable in self._job.settable.items()}
+        return {
+            name: number(name, float(self.run(own.variable)), minimum=own.minimum, maximum=own.maximum)
+            for name, own in self._settable.items()
+        }
 
     def assign(self, name: str, value: float) -> None:
         """Set a variable of the job."""
-        self._job.settable[name].load(value, self._session)
+        self._settable[name].variable.load(value, self._session)
 
     def skip(self, count: int) -> list[int]:
         """Raise an error: a graph reads its batches in the step itself.

@@ -36,6 +36,7 @@ from trainerd.config.software import of_software
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.events.writer import EventWriter
 from trainerd.job.definition import Job
+from trainerd.job.settable import Number
 from trainerd.job.user_code import FAILURES, called_at_boundary, half_written_cache, job_traceback, user_code
 from trainerd.loop.contract import Epochs, Exportable, Session, Steps
 from trainerd.loop.flag import Flag
@@ -304,7 +305,7 @@ class FunctionSession(Session):
             message = f"evaluate must return a dict of name to number, and returned {metrics!r}"
             raise JobError(message, step=self.step, sound=True) from None
 
-    def numbers(self) -> Mapping[str, float | str]:
+    def numbers(self) -> Mapping[str, Number]:
         """Return the learning rates, and the variables that the job names."""
         return self._numbers.read()
 

@@ -9,8 +9,8 @@ import keras
 import tensorflow as tf
 
 from trainerd.errors import EntryError
+from trainerd.job.settable import LEARNING_RATE, Number, number, with_limits
 
-LEARNING_RATE = "learning_rate"
 _SCHEDULED = "it follows a schedule, which decides it at each step"
 
 
@@ -19,31 +19,38 @@ class Numbers:
 
     Args:
       state: the job's state, in which the optimizers are found.
-      own: name to variable.
+      own: name to variable, or to `Settable`.
 
     Raises:
       EntryError: one of its own is no scalar variable.
     """
 
     def __init__(self, state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-        self._own = dict(own)
-        for name, variable in self._own.items():
+        self._own = with_limits(own)
+        for name, settable in self._own.items():
+            variable = settable.variable
             shape = getattr(variable, "shape", None)
             if not hasattr(variable, "assign") or shape is None or len(shape) != 0:
                 raise EntryError(f"settable: {name!r} must be a variable with one number, and is {variable!r}.")
         self._optimizers = dict(_named(list(_optimizers(state))))
 
-    def read(self) -> dict[str, float | str]:
-        """Return the value of each number by its name, or the reason why it cannot be set."""
-        found: dict[str, float | str] = {name: float(variable.numpy()) for name, variable in self._own.items()}
+    def read(self) -> dict[str, Number]:
+        """Return each number by its name."""
+        found = {
+            name: number(name, float(own.variable.numpy()), minimum=own.minimum, maximum=own.maximum)
+            for name, own in self._own.items()
+        }
         for name, optimizer in self._optimizers.items():
-            found[name] = _SCHEDULED if _has_schedule(optimizer) else float(optimizer.learning_rate.numpy())
+            found[name] = number(name, float(optimizer.learning_rate.numpy()))
+            if _has_schedule(optimizer):
+                found[name] = Number(found[name].value, fixed=_SCHEDULED)
         return found
 
     def assign(self, name: str, value: float) -> None:
         """Set a number."""
         if name in self._own:
-            self._own[name].assign(tf.cast(value, self._own[name].dtype))
+            variable = self._own[name].variable
+            variable.assign(tf.cast(value, variable.dtype))
         else:
             self._optimizers[name].learning_rate = value
 
