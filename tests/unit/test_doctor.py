@@ -85,17 +85,22 @@ def test_disk_space(free: int, to_come: int, kind: FindingKind, said: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("config", "there", "pinned", "to_come"),
+    ("config", "there", "pinned", "fit", "to_come"),
     [
-        (KEPT, 0, 0, 6),  # and the one that is written before an old one goes
-        (KEPT, 5, 0, 1),
-        (KEPT, 9, 0, 1),  # retention was tightened: the others go
-        (KEPT, 6, 3, 3),
-        (replace(KEPT, best="min loss", keep_best=2, minima=True, keep_minima=3), 5, 0, 6),
+        (KEPT, 0, 0, 100, 6),  # and the one that is written before an old one goes
+        (KEPT, 5, 0, 100, 1),
+        (KEPT, 9, 0, 100, 1),  # retention was tightened: the others go
+        (KEPT, 6, 3, 100, 3),
+        (replace(KEPT, best="min loss", keep_best=2, minima=True, keep_minima=3), 5, 0, 100, 6),
+        (replace(KEPT, keep_hourly=24, keep_daily=30), 5, 0, 100, 55),
+        (replace(KEPT, keep_hourly=24, keep_daily=30), 5, 0, 20, 16),  # `max_disk_share` is 20 of them
+        (replace(KEPT, keep_hourly=24, keep_daily=30), 0, 0, 2, 6),  # which counts for these two rules alone
     ],
 )
-def test_how_many_checkpoints_are_to_come(config: CheckpointConfig, there: int, pinned: int, to_come: int) -> None:
-    assert disk.checkpoints_to_come(config, there, pinned) == to_come
+def test_how_many_checkpoints_are_to_come(
+    config: CheckpointConfig, there: int, pinned: int, fit: int, to_come: int
+) -> None:
+    assert disk.checkpoints_to_come(config, there, pinned, fit) == to_come
 
 
 def test_checkpoints_that_are_kept_permanently_fill_a_disk() -> None:

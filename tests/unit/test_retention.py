@@ -52,6 +52,27 @@ def test_one_of_every_so_many_hours_of_training_is_kept_permanently() -> None:
     assert [point.step / 2 for point in points] == [2, 4, 6, 8, 10, 12]
 
 
+def test_the_newest_of_the_last_hours_and_days_of_training_is_kept() -> None:
+    """A checkpoint every 20 minutes, for 100 hours of training, by the rules that `trainerd init` writes."""
+    policy = Policy(keep_last=2, keep_hourly=3, keep_daily=2)
+    points: list[Point] = []
+    for number in range(300):
+        points.append(Point(number, number * HOUR / 3))
+        gone = retention.deletable(points, current=number, policy=policy)
+        points = [point for point in points if point.step not in gone]
+    assert [point.step for point in points] == [287, 293, 296, 298, 299]  # a day has 72, an hour three
+
+
+def test_the_oldest_of_the_hours_are_deleted_if_all_take_more_than_their_share_of_the_disk() -> None:
+    points = [Point(hour, hour * HOUR, size=10) for hour in range(20)]
+    policy = Policy(keep_last=2, keep_hourly=10, max_bytes=50)
+    kept = {point.step for point in points} - set(retention.deletable(points, current=19, policy=policy, pinned={1}))
+    assert kept == {1, 16, 17, 18, 19}
+    pins = set(range(8))  # what other rules keep is not deleted for that
+    kept = {point.step for point in points} - set(retention.deletable(points, current=19, policy=policy, pinned=pins))
+    assert kept == {*pins, 18, 19}
+
+
 def test_the_best_stays_until_there_is_a_better_one() -> None:
     policy = Policy(keep_last=1, best=LOSS, keep_best=2)
     kept: list[Point] = []
@@ -80,9 +101,16 @@ def test_the_greatest_may_be_the_best_and_who_has_no_figure_is_not() -> None:
 def test_what_must_stay_stays_whatever_the_policy(seed: int) -> None:
     rng = random.Random(seed)
     steps = rng.sample(range(1000), rng.randint(1, 40))
-    points = [Point(step, step * rng.random() * HOUR, {"loss": rng.random()}) for step in steps]
+    points = [Point(step, step * rng.random() * HOUR, {"loss": rng.random()}, size=9) for step in steps]
     current, pinned = rng.choice(steps), set(rng.sample(steps, rng.randint(0, len(steps) // 2)))
-    policy = Policy(rng.randint(1, 5), rng.choice([0.0, 10.0]), rng.choice([None, LOSS]), rng.randint(1, 3))
+    policy = Policy(
+        rng.randint(1, 5),
+        rng.choice([0.0, 10.0]),
+        rng.choice([None, LOSS]),
+        rng.randint(1, 3),
+        keep_hourly=rng.randint(0, 9),
+        max_bytes=rng.choice([None, 100]),
+    )
     gone = set(retention.deletable(points, current=current, policy=policy, pinned=pinned))
     assert current not in gone and not gone & pinned and all(step < current for step in gone)
     line = [point for point in points if point.step <= current]

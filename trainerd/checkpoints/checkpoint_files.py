@@ -70,7 +70,7 @@ class CheckpointFiles:
         found = self._readable([step for step in steps if not (upcoming and step == current)])
         metrics = self._metrics(found)
         points = [
-            Point(step, m.trained_secs, metrics[step], m.before, m.minimum, call_of(m.fingerprint))
+            Point(step, m.trained_secs, metrics[step], m.before, m.minimum, call_of(m.fingerprint), m.size)
             for step, m in found.items()
         ]
         pinned |= set(stays) | self._stays

@@ -10,6 +10,7 @@ from trainerd.checkpoints.manifest import Minimum
 from trainerd.config.metric_goals import Best
 
 _HOUR = 3600.0
+_DAY = 24 * _HOUR
 _CALLS = 3  # of `fit`, whose last checkpoints stay: a new start passes over these calls, and restores how they ended
 
 
@@ -19,7 +20,7 @@ class Point:
 
     They are its step, the seconds trained up to it, its metrics, and the step of the one before it, if that is known.
     If it is the lowest of a valley of the loss so far, they include that minimum. `call` numbers the call of `fit` that
-    saved it, from 0.
+    saved it, from 0. `size` is in bytes.
     """
 
     step: int
@@ -28,6 +29,7 @@ class Point:
     before: int | None = None
     minimum: Minimum | None = None
     call: int = 0
+    size: int = 0
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,9 @@ class Policy:
       best: the goal by which the best checkpoint is chosen; None: there is none.
       keep_best: how many of the best.
       keep_minima: how many of the minima of the loss.
+      keep_hourly: how many of the last hours of training keep their newest checkpoint.
+      keep_daily: how many of the last days of training keep their newest checkpoint.
+      max_bytes: what all checkpoints may take: `keep_hourly` and `keep_daily` keep fewer if it is more; None: no limit.
     """
 
     keep_last: int = 5
@@ -47,6 +52,9 @@ class Policy:
     best: Best | None = None
     keep_best: int = 1
     keep_minima: int = 0
+    keep_hourly: int = 0
+    keep_daily: int = 0
+    max_bytes: int | None = None
 
 
 def deletable(points: Sequence[Point], *, current: int, policy: Policy, pinned: Collection[int] = ()) -> list[int]:
@@ -64,6 +72,7 @@ def deletable(points: Sequence[Point], *, current: int, policy: Policy, pinned: 
     line = [point for point in passed if point.step not in left]
     kept = {current} | set(pinned) | _newest(line, policy) | _spaced(line, policy) | _best(line, policy)
     kept |= lowest_of_valleys(line, policy.keep_minima) | _ends_of_calls(line)
+    kept |= _that_fit(points, passed, line, kept, policy)
     return [point.step for point in passed if point.step not in kept]
 
 
@@ -113,6 +122,34 @@ def _spaced(line: Sequence[Point], policy: Policy) -> set[int]:
             kept.add(point.step)
             last = point.trained_secs
     return kept
+
+
+def _that_fit(
+    points: Sequence[Point], passed: Sequence[Point], line: Sequence[Point], kept: set[int], policy: Policy
+) -> set[int]:
+    """Return the newest steps of the last hours and days of training that fit beside those that are kept anyway."""
+    wanted = _newest_of_each(line, _HOUR, policy.keep_hourly) | _newest_of_each(line, _DAY, policy.keep_daily)
+    if policy.max_bytes is None:
+        return wanted
+    others = {point.step for point in passed} - kept
+    left = policy.max_bytes - sum(point.size for point in points if point.step not in others)
+    fitting = set()
+    for point in reversed(line):
+        if point.step in wanted - kept and (left := left - point.size) >= 0:
+            fitting.add(point.step)
+    return fitting
+
+
+def _newest_of_each(line: Sequence[Point], secs: float, count: int) -> set[int]:
+    """Return the newest step of each of the last spans of training that have one.
+
+    Args:
+      line: the points, oldest first.
+      secs: how long a span is. The first one begins where the training did.
+      count: how many spans.
+    """
+    newest = {point.trained_secs // secs: point.step for point in line}
+    return {newest[span] for span in sorted(newest)[-count:]} if count else set()
 
 
 def _best(line: Sequence[Point], policy: Policy) -> set[int]:

@@ -55,6 +55,18 @@ class CheckpointConfig:
     keep_every_hours: Hours = key(
         0.0, "h", "Besides those, one of every so many hours of training is kept permanently. 0: none."
     )
+    keep_hourly: Count = key(
+        0, "checkpoints", "The newest checkpoint of each of the last so many hours of training is kept. 0: none."
+    )
+    keep_daily: Count = key(
+        0, "checkpoints", "The newest checkpoint of each of the last so many days of training is kept. 0: none."
+    )
+    max_disk_share: Share = key(
+        1.0,
+        "",
+        "The share of the disk that the checkpoints may take. If they would take more, `keep_hourly` and `keep_daily` "
+        "keep fewer: the oldest are deleted first.",
+    )
     best: str | None = key(None, "", 'What the best checkpoint is, such as "max val_accuracy" or "min loss".')
     keep_best: Positive = key(1, "checkpoints", "How many of the best are kept, where `best` is set.")
     snapshot: Literal["auto", "share", "copy"] = key(

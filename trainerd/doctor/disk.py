@@ -10,7 +10,7 @@ from trainerd import text
 from trainerd.config.schema import CheckpointConfig
 from trainerd.doctor.facts import Facts
 from trainerd.doctor.finding import Finding, problem, warning, well
-from trainerd.system.durable_files import free_bytes
+from trainerd.system.durable_files import free_bytes, total_bytes
 
 _BESIDE = 3  # files beside those that a manifest names: itself, the results of evaluations, a pin
 _SOON_SECS = 30 * 86400.0
@@ -25,24 +25,28 @@ def check(facts: Facts) -> Iterator[Finding]:
     if newest is None:
         yield well(f"{text.size(free)} are free; what a checkpoint needs is known after the first one")
         return
-    to_come = checkpoints_to_come(facts.config.checkpoint, len(facts.rundir.steps()), len(facts.rundir.pinned()))
+    config = facts.config.checkpoint
+    fit = int(config.max_disk_share * total_bytes(facts.folder) / max(newest.size, 1))
+    to_come = checkpoints_to_come(config, len(facts.rundir.steps()), len(facts.rundir.pinned()), fit)
     yield space(free, newest.size, to_come)
-    yield from filling(facts.config.checkpoint, free - to_come * newest.size, newest.size)
+    yield from filling(config, free - to_come * newest.size, newest.size)
     of_inodes = inodes(found.f_favail if found.f_files else None, len(newest.files), to_come)
     yield replace(of_inodes, subject="inodes")
 
 
-def checkpoints_to_come(config: CheckpointConfig, there: int, pinned: int) -> int:
+def checkpoints_to_come(config: CheckpointConfig, there: int, pinned: int, fit: int) -> int:
     """Return how many more checkpoints there will be at once than now, at most, with the one that is being written.
 
     Args:
       config: the rules of retention.
       there: how many there are.
       pinned: how many of those are pinned, and stay beside the others.
+      fit: how many take `max_disk_share` of the disk.
     """
     kept = config.keep_last + pinned
     kept += config.keep_best if config.best is not None else 0
     kept += config.keep_minima if config.minima else 0
+    kept += max(0, min(config.keep_hourly + config.keep_daily, fit - kept))
     return max(1, kept + 1 - there)
 
 

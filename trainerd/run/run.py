@@ -38,6 +38,7 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.run_events import EventKind
 from trainerd.rundir.state import Phase
+from trainerd.system.durable_files import total_bytes
 from trainerd.system.threads import Background
 from trainerd.text import counted
 
@@ -416,7 +417,7 @@ class Run:
 
     def _set_schedules(self) -> None:
         config = self.config
-        self.checkpointer.reconfigure(config, _policy(config))
+        self.checkpointer.reconfigure(config, _policy(config, self.rundir))
         table = self._table()
         for service in [each for each in self._services if each.name in table]:
             service.reschedule(table[service.name][1])
@@ -505,7 +506,15 @@ class Run:
         return int(limit) if limit < math.inf else 2**62
 
 
-def _policy(config: Config) -> Policy:
+def _policy(config: Config, rundir: RunDirectory) -> Policy:
     keep = config.checkpoint
-    minima = keep.keep_minima if keep.minima else 0
-    return Policy(keep.keep_last, keep.keep_every_hours, config.parsed_best(), keep.keep_best, minima)
+    return Policy(
+        keep_last=keep.keep_last,
+        keep_every_hours=keep.keep_every_hours,
+        best=config.parsed_best(),
+        keep_best=keep.keep_best,
+        keep_minima=keep.keep_minima if keep.minima else 0,
+        keep_hourly=keep.keep_hourly,
+        keep_daily=keep.keep_daily,
+        max_bytes=int(keep.max_disk_share * total_bytes(rundir.path)) if keep.max_disk_share < 1 else None,
+    )

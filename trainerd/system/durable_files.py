@@ -222,6 +222,12 @@ def free_bytes(path: Path) -> int:
     return found.f_frsize * (found.f_bfree if os.geteuid() == 0 else found.f_bavail)
 
 
+def total_bytes(path: Path) -> int:
+    """Return the size of the file system that holds `path`, in bytes."""
+    found = os.statvfs(path)
+    return found.f_frsize * found.f_blocks or sys.maxsize  # not all file systems report it
+
+
 def xxh128(path: Path, moved: Callable[[int], None] = lambda size: None) -> str:
     """Return the 128-bit XXH3 of a file, as `xxhsum -H2` prints it.
 
