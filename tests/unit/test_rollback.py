@@ -413,6 +413,8 @@ def test_the_command_goes_back_and_says_where_the_next_start_resumes(cli: Cli, t
     State(phase=Phase.FINISHED, step=30, error="x").write(rundir.state)
     code, printed = cli("rollback", "20", "--logdir", "run")
     assert code == 0 and "went back to step 20" in printed
+    assert "going back to step 20 moves 1 checkpoint after it (30) to line 1. Nothing is deleted." in printed
+    assert "The run is finished: it becomes a paused one." in printed
     state = read_state(rundir.state)
     assert state is not None and (state.phase, state.step, state.error) == (Phase.PAUSED, 20, None)
     for _ in range(2):  # the same again, whose checkpoint is in that line no more

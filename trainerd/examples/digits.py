@@ -12,6 +12,7 @@ import trainerd
 
 HELD_OUT = 360
 BATCH = 32
+RESTART = 1500  # steps between two restarts of the learning rate
 
 
 def load() -> tuple[np.ndarray, np.ndarray]:
@@ -45,8 +46,8 @@ def job() -> trainerd.Job:
     dataset = tf.data.Dataset.from_tensor_slices(train).shuffle(2000, seed=1).repeat().batch(BATCH)
 
     model = build_model()
-    # Large steps at first, small ones later; never none, so that it can be trained for ever.
-    rate = keras.optimizers.schedules.CosineDecay(2e-3, decay_steps=12000, alpha=0.05)
+    # Warm restarts (Loshchilov and Hutter, 2017): the loss has a minimum each time before the steps are large again.
+    rate = keras.optimizers.schedules.CosineDecayRestarts(8e-3, RESTART, t_mul=1.0, alpha=0.01)
     optimizer = keras.optimizers.Adam(rate)
     optimizer.build(model.trainable_variables)
     random = tf.random.Generator.from_seed(1)

@@ -29,6 +29,7 @@ from trainerd.rundir.run_events import EventKind
 from trainerd.system import safe_paths
 from trainerd.system.durable_files import fsync_directory, storage, write_atomic
 from trainerd.system.regular_files import read_regular
+from trainerd.text import counted
 
 log = logging.getLogger(__name__)
 
@@ -201,6 +202,18 @@ def nearest(steps: Sequence[int], step: int, count: int = 5) -> str:
         return "There is none yet."
     near = sorted(sorted(steps, key=lambda other: abs(other - step))[:count])
     return f"The nearest {'is' if len(near) == 1 else 'are'} {', '.join(map(str, near))}."
+
+
+def plan(rundir: RunDirectory, target: RollbackTarget) -> str:
+    """Return a sentence on what going back to a checkpoint changes in a run directory."""
+    moves = _planned(rundir, target, now=0.0)
+    changes = []
+    if ahead := moves.ahead:
+        steps = f"{ahead[0]:,} to {ahead[-1]:,}" if len(ahead) > 1 else f"{ahead[0]:,}"
+        changes.append(f"moves {counted(len(ahead), 'checkpoint')} after it ({steps}) to line {moves.line.number}")
+    if moves.back:
+        changes.append(f"moves {counted(len(moves.back), 'checkpoint')} back from line {target.line}")
+    return f"going back to {target} {' and '.join(changes) or 'moves no checkpoint'}. Nothing is deleted."
 
 
 def is_at(rundir: RunDirectory, target: RollbackTarget) -> bool:

@@ -50,6 +50,7 @@ def command(where: str, metric: str | None, line: int | None, run: options.RunOp
         return
     if asked is rundir or rundir.steps():  # else the checkpoints are on the chief's machine, and the chief looks
         rollback.require_target(rundir, target)
+    say(_announcement(asked, target, is_training=holder is not None))
     if holder is None and _is_ours(asked):
         _go_back(asked, target)
         say(f"went back to {target}. {start} resumes from there.")
@@ -66,6 +67,17 @@ def command(where: str, metric: str | None, line: int | None, run: options.RunOp
         say(f"paused. {start} resumes from {target}.")
     else:
         say(f"went back to {target}; training continues from there")
+
+
+def _announcement(rundir: RunDirectory, target: RollbackTarget, *, is_training: bool) -> str:
+    """Return what the command is going to change."""
+    said = rollback.plan(rundir, target)
+    if is_training:
+        return f"{said} The run saves first, and continues from there."
+    state = read_state(rundir.state)
+    if state is not None and state.phase is Phase.FINISHED:
+        return f"{said} The run is finished: it becomes a paused one."
+    return said
 
 
 def _is_ours(rundir: RunDirectory) -> bool:

@@ -14,6 +14,7 @@ from trainerd.cli.install_plan import Plan, make_plan
 from trainerd.cli.options import GivenPath, command_line, load_config
 from trainerd.cli.say import say
 from trainerd.cli.watch_plan import make_watch_plan
+from trainerd.doctor.facts import SystemdService
 from trainerd.errors import UsageError
 from trainerd.system import machine
 
@@ -85,14 +86,19 @@ def _train_steps(plan: Plan) -> list[tuple[str, str]]:
     """Return the commands to type next, and what each does."""
     service = plan.service
     steps = [
-        (f"{service.systemctl} enable --now {service.name}", "train, now and after every boot"),
+        (f"{service.systemctl} enable --now {service.name}", _when("train", service)),
         (f"{service.journalctl} {service.name} -f", "what it is doing"),
         (command_line("status", plan.config), "step, loss, rate, last checkpoint"),
         (f"{service.systemctl} stop {service.name}", "save and stop"),
     ]
     if service.user:
-        steps.insert(1, ("loginctl enable-linger", "let it train while you are logged out"))
+        steps.insert(1, ("loginctl enable-linger", "train from boot on, and while you are logged out"))
     return steps
+
+
+def _when(what: str, service: SystemdService) -> str:
+    """Return when an enabled unit does something. A user's manager starts at the first login, unless the user lingers."""
+    return f"{what} now, and whenever you log in" if service.user else f"{what} now, and after every boot"
 
 
 def _watch_steps(plan: Plan) -> list[tuple[str, str]]:
@@ -101,11 +107,11 @@ def _watch_steps(plan: Plan) -> list[tuple[str, str]]:
     steps = [
         (f"edit {plan.config}", "whom to notify, and of what"),
         (command_line("watch --test", plan.config), "try that"),
-        (f"{service.systemctl} enable --now {service.name}", "watch, now and after every boot"),
+        (f"{service.systemctl} enable --now {service.name}", _when("watch", service)),
         (f"{service.journalctl} {service.name} -f", "its log"),
     ]
     if service.user:
-        steps.append(("loginctl enable-linger", "let it watch while you are logged out"))
+        steps.append(("loginctl enable-linger", "watch from boot on, and while you are logged out"))
     else:
         restart = f"{service.systemctl} restart 'trainerd*'"
         steps.append((restart, "once, for the page's buttons: runs save, and continue"))
