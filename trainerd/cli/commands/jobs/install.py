@@ -97,7 +97,7 @@ def _train_steps(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _when(what: str, service: SystemdService) -> str:
-    """Return when an enabled unit does something. A user's manager starts at the first login, unless the user lingers."""
+    """Return when an enabled unit does something. The units of a user who does not linger start at a login."""
     return f"{what} now, and whenever you log in" if service.user else f"{what} now, and after every boot"
 
 
