@@ -33,6 +33,7 @@ from tests.tensorflow.graphs import (
     wait_for,
 )
 from tests.waiting import require_for
+from trainerd.rundir import run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase
 
@@ -49,6 +50,8 @@ def test_the_very_simple_scenario_saves_when_it_ends_and_resumes(tmp_path: Path)
     train_supervised(tmp_path, 50)
     assert saved(tmp_path)[0] == (300, "finish")
     assert value(tmp_path) == 600.0
+    events = run_events.read(RunDirectory(tmp_path))
+    assert [str(each.kind) for each in events] == ["start", "finish", "start", "resume", "finish"]
 
 
 def test_threads_that_end_after_the_last_step_have_the_time_of_a_start(tmp_path: Path) -> None:

@@ -232,7 +232,8 @@ class AttachedRun(ABC):
             found = self._found
             self._open(session, found.prefix, found.step, was_finished=found.was_finished)
             if found.manifest is not None:
-                run.resumed(found.manifest)
+                with self._reporter.phase(Phase.RESTORING):  # so that the start is among the events before it
+                    run.resumed(found.manifest)
             self._recorded = run.session.step
             self._reporter.update(phase=Phase.TRAINING, step=self._recorded)
             log.info("training from step %d on", self._recorded + 1, extra={"event": "training"})
