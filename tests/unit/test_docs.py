@@ -44,7 +44,9 @@ CONFIG, JOBS, KERAS, SYSTEMD = (DOCS / f"{name}.md" for name in ("config", "jobs
 EXIT_CODES, RUN_DIRECTORY, JSON = (DOCS / f"{name}.md" for name in ("exit-codes", "run-directory", "json-output"))
 README_LINES = 130
 
-FENCE = re.compile(r"^ *(?P<mark>```+)(?P<language>[\w-]*)[^\n]*\n(?P<text>.*?)^ *(?P=mark)\s*?$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(
+    r"^ *(?P<mark>```+)(?P<language>[\w-]*)[^\n]*\n(?P<text>.*?)^ *(?P=mark)\s*?$", re.MULTILINE | re.DOTALL
+)
 BLOCK = re.compile(r"(<!-- (keys|exit codes): ([\w ]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
