@@ -1,4 +1,4 @@
-"""The documentation is true: every command, option, key, code and field is on its page, and every link leads somewhere.
+"""The documentation is true: every key, code, signal and field is on its page, and every link leads somewhere.
 
 The tables between `<!-- keys: … -->` and `<!-- end -->` are made from the code. After a change of the code,
 
@@ -25,6 +25,7 @@ import click
 import pytest
 from msgspec import Meta
 
+from tools.site import pages
 from trainerd.cli.app import COMMANDS, cli
 from trainerd.config import parse, schema
 from trainerd.daemon import log_handlers
@@ -39,10 +40,13 @@ from trainerd.watch import settings
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "trainerd").rglob("*.md")])
-CONFIG, OPERATIONS, JOBS, KERAS = (DOCS / f"{name}.md" for name in ("config", "operations", "jobs", "keras"))
+CONFIG, JOBS, KERAS, SYSTEMD = (DOCS / f"{name}.md" for name in ("config", "jobs", "keras", "systemd"))
+EXIT_CODES, RUN_DIRECTORY, JSON = (DOCS / f"{name}.md" for name in ("exit-codes", "run-directory", "json-output"))
 README_LINES = 130
 
-FENCE = re.compile(r"^(?P<mark>```+)(?P<language>[\w-]*)[^\n]*\n(?P<text>.*?)^(?P=mark)\s*$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(
+    r"^ *(?P<mark>```+)(?P<language>[\w-]*)[^\n]*\n(?P<text>.*?)^ *(?P=mark)\s*?$", re.MULTILINE | re.DOTALL
+)
 BLOCK = re.compile(r"(<!-- (keys|exit codes): ([\w ]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -56,7 +60,7 @@ def read(path: Path) -> str:
 
 def blocks(path: Path, *languages: str) -> list[str]:
     """The text of a page's fenced blocks in these languages."""
-    return [match["text"] for match in FENCE.finditer(read(path)) if match["language"] in languages]
+    return [textwrap.dedent(match["text"]) for match in FENCE.finditer(read(path)) if match["language"] in languages]
 
 
 def section(path: Path, heading: str) -> str:
@@ -118,7 +122,9 @@ def key_table(table: str) -> str:
     rows = ["| key | type | unit | default | what it does |", "|---|---|---|---|---|"]
     for key, kind, field in keys_of(table):
         unit, text = field.metadata["unit"], field.metadata["text"].replace("|", "\\|")
-        rows.append(f"| `{key}` | {plain_type(kind)} | {unit} | {plain_default(field.default)} | {text} |")
+        anchor = key if table == "top" else f"{table}.{key}"
+        cell = f'<a id="{anchor}"></a>[`{key}`](#{anchor})'
+        rows.append(f"| {cell} | {plain_type(kind)} | {unit} | {plain_default(field.default)} | {text} |")
     return "\n".join(rows) + "\n"
 
 
@@ -142,7 +148,7 @@ def with_tables(page: str) -> str:
     return BLOCK.sub(made, page)
 
 
-@pytest.mark.parametrize("path", [CONFIG, OPERATIONS], ids=name)
+@pytest.mark.parametrize("path", [CONFIG, EXIT_CODES], ids=name)
 def test_tables_are_what_the_code_says(path: Path) -> None:
     assert read(path) == with_tables(read(path)), "run `.venv/bin/python -m tests.unit.test_docs`"
 
@@ -153,7 +159,7 @@ def test_every_table_of_the_config_is_on_its_page() -> None:
 
 
 def test_the_exit_codes_are_on_their_page() -> None:
-    assert [match[2] for match in BLOCK.finditer(read(OPERATIONS))] == ["exit codes"]
+    assert [match[2] for match in BLOCK.finditer(read(EXIT_CODES))] == ["exit codes"]
 
 
 # ---------------------------------------------------------------------- commands
@@ -163,28 +169,6 @@ def command_of(title: str) -> click.Command:
     command = cli.get_command(click.Context(cli), title)
     assert command is not None
     return command
-
-
-def options_of(title: str) -> set[str]:
-    """Every spelling of a command's options, and of those of its own commands."""
-    command = command_of(title)
-    commands = [command, *(command.commands.values() if isinstance(command, click.Group) else ())]
-    options = [p for each in commands for p in each.params if isinstance(p, click.Option)]
-    return {spelling for option in options for spelling in (*option.opts, *option.secondary_opts)}
-
-
-@pytest.mark.parametrize("title", COMMANDS)
-def test_a_command_has_its_section_with_each_of_its_options_and_no_others(title: str) -> None:
-    text = section(OPERATIONS, f"trainerd {title}")
-    assert set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", "\n".join(option_cells(text)))) == options_of(title)
-
-
-def option_cells(text: str) -> list[str]:
-    return [cell for cell in first_cells(text) if cell.startswith("-")]
-
-
-def test_the_pages_of_commands_have_no_command_that_is_not_there() -> None:
-    assert re.findall(r"^### trainerd (\S+)$", read(OPERATIONS), re.MULTILINE) == list(COMMANDS)
 
 
 def command_lines(text: str) -> Iterator[str]:
@@ -227,7 +211,7 @@ def test_commands_that_a_text_names_exist(path: Path) -> None:
 
 
 def test_signals_are_those_that_are_handled() -> None:
-    named = {cell for cell in first_cells(section(OPERATIONS, "Signals and files")) if cell.startswith("SIG")}
+    named = {cell for cell in first_cells(section(EXIT_CODES, "Signals and files")) if cell.startswith("SIG")}
     assert named == {number.name for number in HANDLED}
 
 
@@ -245,13 +229,13 @@ def test_signals_are_those_that_are_handled() -> None:
     ],
 )
 def test_the_fields_of_the_state_are_on_their_page(heading: str, fields: list[str]) -> None:
-    text = section(OPERATIONS, heading).split("\n####")[0]
+    text = section(JSON, heading).split("\n###")[0]
     assert sorted(first_cells(text)) == sorted(fields)
 
 
 def test_the_files_of_a_run_directory_are_on_their_page(tmp_path: Path) -> None:
     rundir = RunDirectory(tmp_path)
-    named = first_cells(section(OPERATIONS, "The run directory"))
+    named = first_cells(read(RUN_DIRECTORY))
     paths = (rundir.lock, rundir.state, rundir.pause, rundir.save, rundir.log, rundir.checkpoint_state)
     for path in paths:
         assert path.name in named
@@ -260,9 +244,8 @@ def test_the_files_of_a_run_directory_are_on_their_page(tmp_path: Path) -> None:
 
 
 def test_the_fields_of_the_journal_are_on_their_page() -> None:
-    text = section(OPERATIONS, "Logs")
-    for field in log_handlers.FIELDS:
-        assert f"`{field.upper()}`" in text
+    named = first_cells(section(SYSTEMD, "The journal"))
+    assert {field.upper() for field in log_handlers.FIELDS} <= set(named)
 
 
 def test_the_fields_of_a_job_are_on_their_page() -> None:
@@ -295,8 +278,8 @@ def links(page: Path) -> list[Link]:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
-    found: set[str] = set()
+    """The anchors of a page: those that it writes out, and those of its headings, as GitHub makes them."""
+    found: set[str] = set(re.findall(r'<a id="([^"]+)">', read(page)))
     for heading in re.findall(r"^#+ +(.+?) *#*$", FENCE.sub("", read(page)), re.MULTILINE):
         plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
         slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
@@ -315,10 +298,9 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert link.anchor in anchors(link.path), f"{name(page)} links to #{link.anchor} of {name(link.path)}"
 
 
-def test_every_page_is_in_the_index() -> None:
-    indexes = [DOCS / "README.md", *DOCS.rglob("index.md")]  # the second kind lists the pages of its folder
-    listed = {link.path for index in indexes for link in links(index)}
-    assert {page for page in DOCS.rglob("*.md") if page.name != "README.md"} <= listed
+def test_every_page_is_in_the_navigation() -> None:
+    named = set(re.findall(r'"([^"]+\.md)"', read(ROOT / "zensical.toml")))
+    assert {str(pages.place(page)) for page in DOCS.rglob("*.md")} <= named
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
@@ -369,5 +351,5 @@ def test_the_license_is_the_one_that_is_declared() -> None:
 
 
 if __name__ == "__main__":
-    for generated in (CONFIG, OPERATIONS):
+    for generated in (CONFIG, EXIT_CODES):
         generated.write_text(with_tables(read(generated)), encoding="utf-8")

@@ -9,6 +9,7 @@ import pytest
 
 from tools.recording.picture import Style, picture
 from tools.site import check, messages, navigation
+from tools.site.__main__ import drop_empty_sitemap
 from tools.site.pages import DOCS, ROOT, with_links
 from tools.site.source_texts import Said
 from tools.site.source_texts import messages as messages_of
@@ -68,6 +69,22 @@ def test_links_of_a_page_lead_to_the_same_files_from_its_place_on_the_site() -> 
     assert moved.startswith("[a](../../index.md) [b](../../changelog.md#x) [c](https://example.com/README.md)")
     assert moved.endswith("[a](../README.md)\n```\n")
     assert (ROOT / "CHANGELOG.md").exists()
+
+
+def test_commands_in_the_text_of_a_page_become_links_to_their_pages() -> None:
+    text = "# `trainerd run`\n`trainerd save --wait` [`trainerd run`](#a) `trainerd nosuch`\n```sh\ntrainerd run\n```\n"
+    linked = with_links(text, DOCS / "faq.md", PurePosixPath("guides/x.md"))
+    assert linked == text.replace("`trainerd save --wait`", "[`trainerd save --wait`](../reference/commands/save.md)")
+
+
+def test_an_empty_sitemap_is_dropped_and_one_with_pages_is_kept(tmp_path: Path) -> None:
+    sitemap = tmp_path / "sitemap.xml"
+    sitemap.write_text("<urlset><url><loc>https://example.com/a.html</loc></url></urlset>")
+    drop_empty_sitemap(sitemap)
+    assert sitemap.exists()
+    sitemap.write_text("<urlset></urlset>")
+    drop_empty_sitemap(sitemap)
+    assert not sitemap.exists()
 
 
 def test_messages_are_read_from_the_source(tmp_path: Path) -> None:

@@ -1,19 +1,15 @@
-"""A page for each command: what click knows of it, and what docs/operations.md says of it."""
+"""A page for each command, from what click knows of it."""
 
 from __future__ import annotations
 
 import inspect
-import re
 from pathlib import PurePosixPath
 
 import click
 
-from tools.site.pages import DOCS, with_links
 from trainerd.cli.app import COMMANDS, GROUPS, cli
 
 FOLDER = PurePosixPath("reference/commands")
-_OPERATIONS = DOCS / "operations.md"
-_OPTION_TABLE = re.compile(r"^\| option \| .*\n(?:\|.*\n)+", re.MULTILINE)
 
 
 def pages() -> dict[PurePosixPath, str]:
@@ -23,8 +19,8 @@ def pages() -> dict[PurePosixPath, str]:
 
 
 def _index() -> str:
-    parts = ["# Commands\n", "`trainerd COMMAND --help` shows the same in a terminal. What they have in common:"]
-    parts += ["[Operations](../../operations.md#commands).\n"]
+    parts = ["# Commands\n", "`trainerd COMMAND --help` shows the same in a terminal."]
+    parts += ["[Command line](../../command-line.md) says how a command finds its run.\n"]
     for group, heading in GROUPS.items():
         rows = [f"| [`trainerd {name}`]({name}.md) | {text} |" for name, (of, text) in COMMANDS.items() if of == group]
         parts += [f"\n## {heading}\n", "| command | what it does |", "|---|---|", *rows]
@@ -38,7 +34,7 @@ def _page(name: str) -> str:
     for each in command.commands.values() if isinstance(command, click.Group) else ():
         title = f"trainerd {name} {each.name}"
         parts += [f"\n## {title}\n", *_described(each, title)]
-    return "\n".join([*parts, "\n## In detail\n", _prose(name)]) + "\n"
+    return "\n".join(parts) + "\n"
 
 
 def _described(command: click.Command, title: str) -> list[str]:
@@ -53,19 +49,3 @@ def _described(command: click.Command, title: str) -> list[str]:
 def _plain(text: str) -> str:
     """A text for a cell of a table."""
     return " ".join(text.split()).replace("|", "\\|")
-
-
-def _prose(name: str) -> str:
-    """What docs/operations.md says of a command, without its table of options, which is above."""
-    text = _OPERATIONS.read_text(encoding="utf-8")
-    start = text.index(f"\n### trainerd {name}\n")
-    body = text[text.index("\n", start + 1) :]
-    end = re.search(r"^#{1,3} (?!#)", re.sub(r"^```.*?^```$", _blank, body, flags=re.M | re.S), re.MULTILINE)
-    said = _OPTION_TABLE.sub("", body[: end.start() if end else None]).strip()
-    said = re.sub(r"\]\(#", "](operations.md#", said)
-    return with_links(said, _OPERATIONS, FOLDER / f"{name}.md")
-
-
-def _blank(match: re.Match[str]) -> str:
-    """A fence with nothing in it, of the same length: no line of it is a heading."""
-    return re.sub(r"[^\n]", " ", match[0])

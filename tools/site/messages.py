@@ -11,18 +11,17 @@ from tools.site.source_texts import VARIES, Said, classes, messages
 from trainerd.errors import TrainerdError, every_class
 
 PLACE = PurePosixPath("reference/messages.md")
-_OPERATIONS = "../operations.md"
 # What to do about an error of a class, where its message does not say more.
 CURES = {
     "TrainerdError": "It is trainerd that failed. Keep the log, and report it with the traceback in it.",
     "UsageError": "Change the command line: `trainerd COMMAND --help` lists what a command takes.",
-    "DataError": f"Nothing was touched. See [When things go wrong]({_OPERATIONS}#when-things-go-wrong).",
+    "DataError": "Nothing was touched. See [Troubleshooting](../guides/recover.md).",
     "EntryError": "Run `trainerd check`, and mend the job or its `entry`. See [Writing a job](../jobs.md).",
     "NotRunningError": "Start the run: `trainerd start`. `trainerd list` shows what runs.",
     "JobError": "The traceback below the message is the job's own. After mending it, start again: it resumes from the "
     "last checkpoint.",
     "RepeatedFailureError": "Look at the step that fails, mend the job or its data, and start again.",
-    "ProofError": f"Add what is missing to the job's state. See [trainerd prove]({_OPERATIONS}#trainerd-prove).",
+    "ProofError": "Add what is missing to the job's state. See [Prove](../guides/check-and-prove.md#prove).",
     "ReleaseError": "Nothing was written. See [The package](../release.md#the-package).",
     "StorageError": "Look at the disk: `df`, `dmesg`, the folder's owner. What was announced is whole.",
     "InUseError": "Pause the other process, `trainerd pause --wait`, or name another `--logdir`.",
@@ -56,7 +55,7 @@ _INTRODUCTION = f"""# Messages
 
 All errors and warnings, grouped by exception class and exit code. {VARIES} marks the part that varies. A message says
 what went wrong, where, and what to do. The fix that applies to a whole class is given above its messages. Exit code 0
-means success; [Operations]({_OPERATIONS}#exit-codes) has the other codes too.
+means success; [Exit codes](../exit-codes.md) has the other codes too.
 """
 _LOGGED = {
     "error": "They do not end the run by themselves.",

@@ -8,10 +8,15 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
+from trainerd.cli.app import COMMANDS
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
+COMMAND_PAGES = PurePosixPath("reference/commands")
 
-_FENCE = re.compile(r"^(```+).*?^\1\s*$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^ *(```+).*?^ *\1\s*?$", re.MULTILINE | re.DOTALL)
+_COMMAND = re.compile(r"(?<!\[)`trainerd ([a-z]+)\b[^`\n]*`(?!\])")
+_HEADING = re.compile(r"^#+ ")
 _LINK = re.compile(r"(\]\(|(?:src|href)=\")(?![a-z]+:|#)([^()\s\"#]+)")
 
 
@@ -31,6 +36,8 @@ def place(path: Path) -> PurePosixPath:
 def with_links(text: str, source: Path, at: PurePosixPath) -> str:
     """The text of a page, with links that lead to the same files from its place on the site.
 
+    A command in the text, such as `trainerd status`, becomes a link to its page.
+
     Args:
       text: the page.
       source: the file that its links are relative to.
@@ -43,12 +50,20 @@ def with_links(text: str, source: Path, at: PurePosixPath) -> str:
             return match[0]  # the generator says so
         return match[1] + os.path.relpath(place(target), at.parent)
 
+    def linked(match: re.Match[str]) -> str:
+        page = os.path.relpath(COMMAND_PAGES / f"{match[1]}.md", at.parent)
+        return f"[{match[0]}]({page})" if match[1] in COMMANDS else match[0]
+
+    def prose(part: str) -> str:
+        lines = _LINK.sub(moved, part).splitlines(keepends=True)
+        return "".join(line if _HEADING.match(line) else _COMMAND.sub(linked, line) for line in lines)
+
     fences = [match.span() for match in _FENCE.finditer(text)]
     parts, end = [], 0
     for start, stop in fences:
-        parts += [_LINK.sub(moved, text[end:start]), text[start:stop]]
+        parts += [prose(text[end:start]), text[start:stop]]
         end = stop
-    return "".join([*parts, _LINK.sub(moved, text[end:])])
+    return "".join([*parts, prose(text[end:])])
 
 
 def stage(folder: Path, made: Mapping[PurePosixPath, str]) -> set[PurePosixPath]:
