@@ -27,7 +27,7 @@ help:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "trainerd needs Python 3.11 or newer; set PYTHON=")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing into .venv (a minute or two, once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[watch]'
 	@touch $@
 
 .venv/.test: .venv/.run

@@ -54,7 +54,7 @@ def scripts() -> Iterator[tuple[str, str]]:
     """Every page with shell blocks that are to be run, and those blocks as one script."""
     for page in PAGES:
         if found := [m["text"] for m in SHELL.finditer(page.read_text(encoding="utf-8"))]:
-            yield page.name, "".join(found)
+            yield str(page.relative_to(ROOT)), "".join(found)
 
 
 JOBS, PROGRAMS, SCRIPTS = list(jobs()), list(programs()), list(scripts())
@@ -93,7 +93,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_there_are_examples() -> None:
-    assert len(JOBS) >= 4 and {page for page, _ in SCRIPTS} >= {"README.md", "start.md"}
+    tutorials = {f"docs/tutorials/{name}.md" for name in ("keras-script", "tf1-program", "many-machines")}
+    assert len(JOBS) >= 4 and {page for page, _ in SCRIPTS} >= {"README.md", "docs/start.md"} | tutorials
 
 
 @pytest.mark.parametrize(("file", "text"), every(3, [job[1:] for job in JOBS]), ids=[job[0] for job in JOBS])
@@ -138,8 +139,7 @@ def test_a_function_of_the_documentation_is_run_by_the_daemon(fork: Fork, tmp_pa
     [pytest.param(*each, id=each[0], marks=() if each[0] == "README.md" else pytest.mark.long) for each in SCRIPTS],
 )
 def test_the_commands_of_a_page_work_one_after_the_other(folder: Path, page: str, text: str) -> None:
-    [path] = [each for each in PAGES if each.name == page and text.splitlines()[0] in each.read_text(encoding="utf-8")]
-    for match in PYTHON.finditer(path.read_text(encoding="utf-8")):
+    for match in PYTHON.finditer((ROOT / page).read_text(encoding="utf-8")):
         if match["file"]:
             (folder / match["file"]).write_text(match["text"], encoding="utf-8")
     run(["bash", "-eu", "-c", text], folder)

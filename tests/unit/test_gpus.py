@@ -142,7 +142,7 @@ def test_without_a_gpu_nvml_is_not_asked(monkeypatch: pytest.MonkeyPatch, caplog
 
 @pytest.mark.parametrize(
     ("module", "words"),
-    [(None, "pip install 'trainerd[gpu]'"), (FakeNvml(), "Driver Not Loaded"), (SimpleNamespace(), "nvmlInit")],
+    [(None, "pip install 'nvidia-ml-py>=12'"), (FakeNvml(), "Driver Not Loaded"), (SimpleNamespace(), "nvmlInit")],
 )
 def test_without_the_package_or_the_driver_there_are_names_and_one_line(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, module: object, words: str

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trainerd.system.extras import install_command
 from trainerd.system.threads import called_every
 from trainerd.text import size
 
@@ -82,7 +83,8 @@ def _nvml() -> Any:
 
         pynvml.nvmlInit()
     except Exception as error:  # the run trains, whatever is wrong with a driver or its package
-        cure = "pip install 'trainerd[gpu]'" if isinstance(error, ImportError) else f"NVML fails: {error}"
+        is_missing = isinstance(error, ImportError)
+        cure = f"install its package with `{install_command('gpu')}`" if is_missing else f"NVML fails: {error}"
         log.info("status does not show the memory and utilization of GPUs: %s", cure)
         return None
     return pynvml

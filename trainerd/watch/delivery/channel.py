@@ -15,6 +15,7 @@ from trainerd.errors import ConfigError, TrainerdError
 from trainerd.history.plots import as_picture
 from trainerd.history.story import story_of
 from trainerd.rundir.paths import RunDirectory
+from trainerd.system.extras import install_command
 from trainerd.watch.delivery.notice import Notice
 
 _TYPES = {
@@ -58,7 +59,9 @@ def _target(url: str) -> tuple[Any, Any]:
     try:
         import apprise
     except ImportError:
-        raise ConfigError("channels need Apprise: pip install 'trainerd[watch]'") from None
+        raise ConfigError(
+            f"channels: the package `apprise` is not installed. Install it with `{install_command('watch')}`."
+        ) from None
     target = apprise.Apprise()
     if not target.add(url):
         found = apprise.Apprise().details()["schemas"]

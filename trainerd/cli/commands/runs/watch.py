@@ -21,6 +21,7 @@ from trainerd.errors import ConfigError, InUseError
 from trainerd.rundir import names
 from trainerd.rundir.runs import identities, readable_paths
 from trainerd.system.durable_files import storage
+from trainerd.system.extras import install_command
 from trainerd.system.threads import called_every
 from trainerd.system.xdg import state_home
 from trainerd.watch import settings
@@ -127,7 +128,10 @@ def _page(config: PageConfig, runs: Runs) -> Iterator[None]:
     try:
         from trainerd.watch.page.server import Page
     except ImportError as error:
-        raise ConfigError(f"the page needs {error.name}: pip install 'trainerd[watch]'") from None
+        raise ConfigError(
+            f"the page needs the package `{error.name}`, which is not installed. Install it with "
+            f"`{install_command('watch')}`."
+        ) from None
     page = Page(config.listen, runs, config.token)
     log.info("the page is at %s", page.url, extra={"event": "page"})
     thread = threading.Thread(target=page.serve, name="trainerd-page", daemon=True)
