@@ -7,13 +7,14 @@ import importlib
 
 import click
 
+from trainerd.cli.help import GroupWithExamples
 from trainerd.version import __version__
 
 # The folders of the commands, each with its heading.
 GROUPS = {
     "training": "Training",
     "runs": "All runs",
-    "history": "The history of a run",
+    "history": "Checkpoints and history",
     "jobs": "Jobs and releases",
 }
 # The name of each command to its folder and what it does.
@@ -24,19 +25,19 @@ COMMANDS = {
     "list": ("runs", "Show every run on this machine."),
     "events": ("runs", "Show what happened to a run."),
     "watch": ("runs", "Send notifications and serve a dashboard."),
-    "forget": ("runs", "Leave a run out of `trainerd list`."),
-    "completion": ("jobs", "Print what a shell needs to complete commands."),
+    "forget": ("runs", "Remove a run from `trainerd list`."),
+    "completion": ("jobs", "Print the completion script of a shell."),
     "status": ("training", "Show how a run is doing."),
     "save": ("training", "Write a checkpoint now and continue training."),
     "pause": ("training", "Write a checkpoint and stop."),
     "set": ("training", "Set a number, such as the learning rate, while the run trains."),
     "logs": ("training", "Show the log of a run."),
-    "tensorboard": ("training", "Look at a run in TensorBoard."),
+    "tensorboard": ("training", "Show a run in TensorBoard."),
     "checkpoints": ("history", "Show the checkpoints of a run."),
     "history": ("history", "Draw the loss of a run, with what happened."),
     "evaluate": ("history", "Evaluate old checkpoints."),
-    "rollback": ("history", "Go back to an earlier checkpoint."),
-    "fork": ("history", "Make a new run that begins at a checkpoint."),
+    "rollback": ("history", "Go back to an earlier checkpoint of a run."),
+    "fork": ("history", "Make a new run that starts at a checkpoint."),
     "diff": ("history", "Compare two checkpoints, or two runs."),
     "pin": ("history", "Keep a checkpoint, whatever retention says."),
     "unpin": ("history", "Let retention decide about a checkpoint again."),
@@ -50,7 +51,7 @@ COMMANDS = {
 }
 
 
-class _Commands(click.Group):
+class _Commands(GroupWithExamples):
     """Lists the commands without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -78,10 +79,18 @@ class _Commands(click.Group):
                 formatter.write_dl([(name, text) for name, (folder, text) in COMMANDS.items() if folder == group])
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Commands,
+    examples={
+        "trainerd init mnist": "Write a config and a small job into the folder `mnist`.",
+        "trainerd start --config mnist/trainerd.toml": "Train it in the background.",
+        "trainerd status mnist": "Show how that run is doing.",
+    },
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="trainerd", message="%(prog)s %(version)s")
 def cli() -> None:
     """Train a TensorFlow model for days or months, and lose nothing.
 
-    Without a trainerd.toml here, the digits example that comes with trainerd is trained.
+    Without a trainerd.toml in the current folder, the commands use the digits example that comes with trainerd.
     """

@@ -11,6 +11,7 @@ from types import ModuleType
 import click
 
 from trainerd.cli import as_owner, options
+from trainerd.cli.help import CommandWithExamples
 from trainerd.cli.say import say
 from trainerd.errors import UsageError
 
@@ -19,15 +20,24 @@ from trainerd.errors import UsageError
 _WITHOUT_TENSORFLOW = "tensorboard.compat.notf"
 
 
-@click.command("tensorboard", context_settings={"ignore_unknown_options": True})
+@click.command(
+    "tensorboard",
+    cls=CommandWithExamples,
+    examples={
+        "trainerd tensorboard": "Serve the run of the current folder at http://127.0.0.1:6006.",
+        "trainerd tensorboard --logdir runs --port 6007": "Compare all runs below the folder `runs`.",
+    },
+    context_settings={"ignore_unknown_options": True},
+)
 @options.of_one_run
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to serve at.")
+@click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="The address to serve at.")
 @click.option("--port", default=6006, show_default=True, type=options.Whole(0, 65535), help="The port; 0: any.")
 @click.argument("more", nargs=-1, type=click.UNPROCESSED)
 def command(run: options.RunOptions, host: str, port: int, more: tuple[str, ...]) -> None:
-    """Serve a run directory in TensorBoard, on this machine only unless --host says otherwise.
+    """Serve a run directory in TensorBoard until Ctrl-C. Other machines are served only with --host.
 
-    A folder of several run directories shows them side by side. What else is given goes to TensorBoard as it is.
+    If --logdir is a folder of several run directories, TensorBoard shows them side by side. Other options are passed
+    to TensorBoard.
     """
     path = options.find_rundir(run).path
     as_owner.require_roots_alone(path, "has TensorBoard read its files")
