@@ -111,12 +111,11 @@ def read(path):
 
 def test_messages_are_grouped_by_class_and_topic_with_the_fix_of_each() -> None:
     [page] = messages.pages().values()
-    assert "| 75 | [Run directory in use](#InUseError): another process" in page
+    assert "| 75 | [Run directory in use](#InUseError), `InUseError`: another process" in page
     assert "## Configuration errors (exit code 78) {#ConfigError}" in page
-    assert "#### `` port … of … is in use. `` {#port-of-is-in-use}\n\nIf another TensorBoard has it, open" in page
+    assert "#### `` port … of … is in use `` {#port-of-is-in-use}\n\n- If another TensorBoard has it, open" in page
     anchors = re.findall(r"\{#(.+)\}$", page, re.MULTILINE)
     assert len(anchors) > 300 and len(anchors) == len(set(anchors))
-    assert "### Others" not in page
 
 
 def test_a_page_of_a_command_has_its_options_examples_exit_codes_and_guides() -> None:

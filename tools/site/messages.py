@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 
-from tools.site.pages import ROOT
+from tools.site.pages import DOCS, ROOT, title_of
 from tools.site.source_texts import VARIES, classes, messages
 from trainerd.errors import TrainerdError, every_class
 
@@ -58,36 +58,36 @@ SECTIONS = {
     "PeerFailedError": ("Failed workers", "Read that worker's own log."),
     "ConfigError": ("Configuration errors", "Change the key that the message names: [all keys](../config.md)."),
 }
-# The folders of the package: what their messages are about.
+# The folders of the package: what their messages are about, and the page that explains it.
 TOPICS = {
-    "checkpoints": "Checkpoints",
-    "checkpoints/contents": "What is saved",
-    "cli": "Commands",
-    "cli/commands/history": "Checkpoints and history",
-    "cli/commands/jobs": "Jobs and releases",
-    "cli/commands/runs": "List and watcher",
-    "config": "The config",
-    "daemon": "The daemon",
-    "doctor": "Upgrades",
-    "events": "TensorBoard",
-    "history": "Checkpoints and history",
-    "job": "The job and its entry",
-    "loop": "The training loop",
-    "open_job": "The job and its entry",
-    "programs/estimator": "Estimators",
-    "programs/keras": "Keras models",
-    "programs/supervisor": "Supervisor",
-    "proof": "Check and prove",
-    "release": "Export and predict",
-    "run": "Resuming a run",
-    "rundir": "The run directory",
-    "script": "Scripts",
-    "sessions/input": "Datasets",
-    "sessions/keras": "Keras models",
-    "sessions/tf1": "TensorFlow 1 graphs",
-    "sessions/tf2": "TensorFlow 2 jobs",
-    "watch": "Watcher",
-    "workers": "Several workers",
+    "checkpoints": ("Checkpoints", "history.md"),
+    "checkpoints/contents": ("What is saved", "jobs.md"),
+    "cli": ("Commands", "config.md"),
+    "cli/commands/history": ("Checkpoints and history", "history.md"),
+    "cli/commands/jobs": ("Jobs and releases", "release.md"),
+    "cli/commands/runs": ("List and watcher", "watch.md"),
+    "config": ("The config", "config.md"),
+    "daemon": ("The daemon", "systemd.md"),
+    "doctor": ("Upgrades", "doctor.md"),
+    "events": ("TensorBoard", "tensorboard.md"),
+    "history": ("Checkpoints and history", "history.md"),
+    "job": ("The job and its entry", "jobs.md"),
+    "loop": ("The training loop", "jobs.md"),
+    "open_job": ("The job and its entry", "jobs.md"),
+    "programs/estimator": ("Estimators", "experiment.md"),
+    "programs/keras": ("Keras models", "keras.md"),
+    "programs/supervisor": ("Supervisor", "supervisor.md"),
+    "proof": ("Check and prove", "jobs.md"),
+    "release": ("Export and predict", "release.md"),
+    "run": ("Resuming a run", "jobs.md"),
+    "rundir": ("The run directory", "reliability.md"),
+    "script": ("Scripts", "keras.md"),
+    "sessions/input": ("Datasets", "jobs.md"),
+    "sessions/keras": ("Keras models", "keras.md"),
+    "sessions/tf1": ("TensorFlow 1 graphs", "jobs.md"),
+    "sessions/tf2": ("TensorFlow 2 jobs", "jobs.md"),
+    "watch": ("Watcher", "watch.md"),
+    "workers": ("Several workers", "many-machines.md"),
 }
 _LOGGED = {
     "error": ("Errors in the log", "They do not end the run."),
@@ -101,8 +101,8 @@ _INTRODUCTION = f"""# Messages
 All errors and warnings, grouped by exception class and exit code. `{VARIES}` marks the part that varies. The fix that
 applies to a whole class is given above its messages. Exit code 0 means success.
 
-| exit code | what went wrong | exception |
-|---|---|---|
+| exit code | what went wrong |
+|---|---|
 """
 
 
@@ -110,7 +110,12 @@ def pages() -> dict[PurePosixPath, str]:
     """Return the page of messages."""
     files = sorted((ROOT / "trainerd").rglob("*.py"))
     kinds = _kinds(files)
-    said = [(kinds.get(message.by, message.by), _topic(path), message) for path in files for message in messages(path)]
+    said = [
+        (kind, _topic(path), message)
+        for path in files
+        for message in messages(path)
+        if (kind := kinds.get(message.by, message.by)) in (*SECTIONS, *_LOGGED)
+    ]
     errors = sorted((c for c in every_class() if c.__module__ == "trainerd.errors"), key=lambda cls: cls.exit_code)
     parts, anchors = [_INTRODUCTION + "\n".join(map(_row, errors)), ""], _Anchors()
     for cls in errors:
@@ -123,10 +128,17 @@ def pages() -> dict[PurePosixPath, str]:
     return {PLACE: "\n".join(parts)}
 
 
-def _topic(path: Path) -> str:
-    """Return what the messages of a file are about."""
-    folder = path.relative_to(ROOT / "trainerd").with_suffix("")
-    return next((TOPICS[str(each)] for each in (folder, *folder.parents) if str(each) in TOPICS), "Others")
+def _topic(path: Path) -> tuple[str, str]:
+    """Return what the messages of a file are about: a title, and the page that explains it.
+
+    Raises:
+      SystemExit: the table of topics lacks it.
+    """
+    module = path.relative_to(ROOT / "trainerd").with_suffix("")
+    for each in (module, *module.parents):
+        if str(each) in TOPICS:
+            return TOPICS[str(each)]
+    raise SystemExit(f"tools/site/messages.py: TOPICS lacks trainerd/{module.parent}")
 
 
 def _code(cls: type[TrainerdError]) -> str:
@@ -135,7 +147,7 @@ def _code(cls: type[TrainerdError]) -> str:
 
 def _row(cls: type[TrainerdError]) -> str:
     name = cls.__name__
-    return f"| {_code(cls)} | [{SECTIONS[name][0]}](#{name}): {cls.summary} | `{name}` |"
+    return f"| {_code(cls)} | [{SECTIONS[name][0]}](#{name}), `{name}`: {cls.summary} |"
 
 
 class _Anchors:
@@ -152,33 +164,31 @@ class _Anchors:
         return found
 
 
-def _listed(said: Iterable[tuple[str, str]], anchors: _Anchors) -> list[str]:
+def _listed(said: Iterable[tuple[tuple[str, str], str]], anchors: _Anchors) -> list[str]:
     """Return the messages of a section by topic, each with what to do if it says so. What only stands for another text
     is left out."""
-    topics: dict[str, dict[str, None]] = {}
+    topics: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
     for topic, text in said:
         plain = re.sub(rf"{VARIES}(?:\s*{VARIES})*", VARIES, " ".join(text.split()))
         if len(re.findall(r"\w{2,}", plain)) > 1:
-            topics.setdefault(topic, {})[plain] = None
+            what, fix = _split(plain)
+            topics.setdefault(topic, {}).setdefault(what, {})[fix] = None
     parts = []
     for topic in sorted(topics):
-        parts.append(f"### {topic}\n")
-        for text in topics[topic]:
-            what, fix = _split(text)
+        title, guide = topic
+        parts.append(f"### {title}\n\nSee [{title_of(DOCS / guide)}](../{guide}).\n")
+        for what, fixes in topics[topic].items():
             parts.append(f"#### `` {what} `` {{#{anchors.add(what)}}}\n")
-            parts += [f"{fix}\n"] if fix else []
+            parts += [f"- {fix}" for fix in fixes if fix]
+            parts.append("")
     return parts
 
 
 def _split(text: str) -> tuple[str, str]:
     """Return what went wrong, which is the first sentence of a message, and the rest: what to do."""
-    what, _, rest = text.partition(". ")
-    while rest and not re.match(r"[A-Z`-]", rest):
-        more, _, rest = rest.partition(". ")
-        what = f"{what}. {more}"
-    if len(re.findall(r"\w{2,}", rest)) < 2:
-        return text, ""
-    return what.rstrip(".") + ".", _as_markdown(rest)
+    what, fix = re.fullmatch(r"(.+?)(?:\. ([A-Z`-].*))?", text).groups()  # type: ignore[union-attr]  # matches any text
+    is_sentence = fix is not None and len(re.findall(r"\w{2,}", fix)) > 1
+    return what.removesuffix(f". {VARIES}").rstrip("."), _as_markdown(fix) if is_sentence else ""
 
 
 def _as_markdown(text: str) -> str:
