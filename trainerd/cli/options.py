@@ -52,7 +52,7 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
         if not str(value):
             self.fail("expected a run or a path, got ''.", param, ctx)
         path = Path(value)
-        if is_script(path) and os.path.isfile(path):  # noqa: PTH113  no error where it may not be looked at
+        if is_script(path) and os.path.isfile(path):  # noqa: PTH113  no error where it may not be read
             if ctx is not None:
                 ctx.meta[_CONFIG] = path
             return configs.load_rundir(path)

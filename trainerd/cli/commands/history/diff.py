@@ -44,7 +44,7 @@ class Side:
     cls=CommandWithExamples,
     examples={
         "trainerd diff 500 900": "Compare two checkpoints of the run of the current folder.",
-        "trainerd diff runs/first runs/second": "Compare two runs at each step of which both have a checkpoint.",
+        "trainerd diff runs/first runs/second": "Compare two runs at the steps that both have saved.",
     },
     exits={0: "The checkpoints are equal.", 1: "They differ.", 65: "A checkpoint is damaged."},
 )
@@ -55,7 +55,7 @@ def command(one: str, other: str, run: options.RunOptions) -> None:
     """Compare two checkpoints, or two runs.
 
     A and B are each a step of this run, the path of a checkpoint such as runs/a/model.ckpt-500, or a run directory. Two
-    run directories are compared at each step of which both have a checkpoint. Variables are compared bit for bit.
+    run directories are compared at the steps that both have saved. Variables are compared bit for bit.
     """
     sides = [_side(said, run) for said in (one, other)]
     for side in sides:

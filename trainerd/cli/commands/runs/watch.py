@@ -111,7 +111,7 @@ def _require_channels(path: Path | None, found: Settings) -> None:
       ConfigError: it does not know one, or is not installed.
     """
     if path is not None and found.watch.channels:
-        with storage("start a process that looks at the channels"):
+        with storage("start a process that checks the channels"):
             process = senders.start(path, "", CHECK)
         _, why = process.communicate()
         if process.returncode == ConfigError.exit_code:

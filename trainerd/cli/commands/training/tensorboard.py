@@ -16,7 +16,7 @@ from trainerd.cli.say import say
 from trainerd.errors import UsageError
 
 # TensorBoard asks whether this module exists, and where it does, leaves TensorFlow alone. A folder of event files can
-# be served without: it starts in one second, not five, and none of TensorFlow's remarks on the machine are printed.
+# be served without: it starts in one second, not five, and none of TensorFlow's comments on the machine are printed.
 _WITHOUT_TENSORFLOW = "tensorboard.compat.notf"
 
 
