@@ -36,7 +36,7 @@ class Rule:
         for match in re.finditer(self.words.replace(" ", r"[\s#>]+"), text, re.IGNORECASE):
             around = " ".join(text[max(0, match.start() - 40) : match.end() + 40].split())
             if not re.search(self.fine, around, re.IGNORECASE):
-                yield match.start(), " ".join(re.split(r"[\s#>]+", match[0]))
+                yield match.start(), " ".join(re.split(r"[\s#>]+", match[0].strip()))
 
 
 RULES = (
