@@ -10,8 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from trainerd.cli.app import COMMANDS, cli
-from trainerd.cli.help import CommandWithExamples
+from trainerd.cli.app import COMMANDS, CommandWithExamples, cli
 
 
 def every_command() -> Iterator[tuple[str, click.Command]]:

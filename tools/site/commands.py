@@ -10,8 +10,7 @@ from pathlib import Path, PurePosixPath
 import click
 
 from tools.site.pages import DOCS, place, title_of
-from trainerd.cli.app import COMMANDS, GROUPS, cli
-from trainerd.cli.help import CommandWithExamples
+from trainerd.cli.app import COMMANDS, GROUPS, CommandWithExamples, cli
 
 FOLDER = PurePosixPath("reference/commands")
 _SHOWN = 4  # guides

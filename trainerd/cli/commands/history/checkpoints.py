@@ -13,8 +13,8 @@ import click
 
 from trainerd.cli import options
 from trainerd.cli.advice import how_to_start
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.columns import GAP, lines, width
-from trainerd.cli.help import CommandWithExamples
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError
 from trainerd.history import rollback

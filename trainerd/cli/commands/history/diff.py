@@ -12,7 +12,7 @@ import click
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.cli import as_owner, options
-from trainerd.cli.help import CommandWithExamples
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
 from trainerd.config.fingerprint import differences
 from trainerd.daemon import tensorflow_import

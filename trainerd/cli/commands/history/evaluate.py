@@ -12,7 +12,7 @@ import click
 import psutil
 
 from trainerd.cli import as_owner, completion, options
-from trainerd.cli.help import CommandWithExamples
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
 from trainerd.config.schema import Config
 from trainerd.daemon import tensorflow_import

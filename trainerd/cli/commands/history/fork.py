@@ -12,7 +12,7 @@ import click
 
 from trainerd.cli import completion, options
 from trainerd.cli.advice import how_to_start, how_to_train_fork
-from trainerd.cli.help import CommandWithExamples
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
 from trainerd.config import edit, tables
 from trainerd.config import parse as configs

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import completion, options
-from trainerd.cli.help import CommandWithExamples
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError
 from trainerd.history import plots

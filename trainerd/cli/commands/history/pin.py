@@ -9,7 +9,7 @@ import click
 from trainerd.checkpoints import manifest
 from trainerd.checkpoints.manifest import DamagedError
 from trainerd.cli import completion, options
-from trainerd.cli.help import CommandWithExamples
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
 from trainerd.errors import UsageError
 from trainerd.rundir.paths import RunDirectory

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from trainerd.cli import completion, options
-from trainerd.cli.help import CommandWithExamples
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
 from trainerd.errors import UsageError
 from trainerd.system import safe_paths

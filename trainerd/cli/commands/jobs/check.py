@@ -10,7 +10,7 @@ from typing import TextIO
 import click
 
 from trainerd.cli import options
-from trainerd.cli.help import CommandWithExamples
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.options import RunOptions
 from trainerd.cli.say import say
 from trainerd.config.bare_script import is_script

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from trainerd.cli.app import cli
-from trainerd.cli.help import CommandWithExamples
+from trainerd.cli.app import CommandWithExamples, cli
 from trainerd.cli.say import say
 
 

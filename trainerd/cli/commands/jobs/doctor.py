@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import as_owner, options
-from trainerd.cli.help import CommandWithExamples
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.installed import service_of
 from trainerd.cli.say import say
 from trainerd.doctor import facts as known

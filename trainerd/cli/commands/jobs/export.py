@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import chosen, completion, options
-from trainerd.cli.help import CommandWithExamples
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
 from trainerd.daemon import tensorflow_import
 from trainerd.system.staging import require_free

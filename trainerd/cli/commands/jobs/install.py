@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import slurm_script
-from trainerd.cli.help import CommandWithExamples
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.install_files import make_users, write_files
 from trainerd.cli.install_plan import Plan, make_plan
 from trainerd.cli.options import GivenPath, command_line, load_config

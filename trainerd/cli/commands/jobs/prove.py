@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import options
-from trainerd.cli.help import CommandWithExamples
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.options import RunOptions
 from trainerd.cli.say import say
 from trainerd.daemon import tensorflow_import

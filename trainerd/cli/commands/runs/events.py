@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import click
 
 from trainerd.cli import options
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.columns import lines
-from trainerd.cli.help import CommandWithExamples
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError
 from trainerd.rundir import run_events

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import options
-from trainerd.cli.help import CommandWithExamples
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
 from trainerd.errors import UsageError
 from trainerd.rundir import registry

@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.columns import lines, width
-from trainerd.cli.help import CommandWithExamples
 from trainerd.cli.say import say
 from trainerd.errors import UsageError
 from trainerd.rundir.runs import ListedRun, all_runs

@@ -8,7 +8,7 @@ import sys
 import click
 
 from trainerd.cli import options
-from trainerd.cli.help import CommandWithExamples, GroupWithExamples
+from trainerd.cli.app import CommandWithExamples, GroupWithExamples
 from trainerd.cli.options import RunOptions
 from trainerd.cli.say import say
 from trainerd.daemon.keeping_alive import Kept, keep_alive

@@ -12,7 +12,7 @@ from typing import TextIO
 import click
 
 from trainerd.cli import options
-from trainerd.cli.help import CommandWithExamples
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError
 from trainerd.system.durable_files import storage

@@ -6,7 +6,7 @@ import click
 
 from trainerd.cli import options, requests
 from trainerd.cli.advice import require_run
-from trainerd.cli.help import CommandWithExamples
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
 from trainerd.errors import TrainerdError
 from trainerd.rundir import request_files

@@ -10,7 +10,7 @@ import click
 from logging_journald import check_journal_stream
 
 from trainerd.cli import keys, options
-from trainerd.cli.help import CommandWithExamples
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.options import RunOptions
 from trainerd.cli.say import say
 from trainerd.cli.summary import summary

@@ -8,7 +8,7 @@ import click
 
 from trainerd.cli import options, requests
 from trainerd.cli.advice import how_to_start
-from trainerd.cli.help import CommandWithExamples
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError, UsageError
 from trainerd.rundir import request_files, set_requests

@@ -10,7 +10,7 @@ import click
 
 from trainerd.checkpoints import catalogue
 from trainerd.cli import options
-from trainerd.cli.help import CommandWithExamples
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.options import RunOptions
 from trainerd.cli.say import say
 from trainerd.daemon.detach import start

@@ -13,7 +13,7 @@ import click
 
 from trainerd.cli import options
 from trainerd.cli.advice import how_to_start
-from trainerd.cli.help import CommandWithExamples
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError, StorageError
 from trainerd.rundir import run_events

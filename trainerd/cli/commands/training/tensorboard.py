@@ -11,7 +11,7 @@ from types import ModuleType
 import click
 
 from trainerd.cli import as_owner, options
-from trainerd.cli.help import CommandWithExamples
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
 from trainerd.errors import UsageError
 
