@@ -169,7 +169,7 @@ def options_of(title: str) -> set[str]:
     """Every spelling of a command's options, and of those of its own commands."""
     command = command_of(title)
     commands = [command, *(command.commands.values() if isinstance(command, click.Group) else ())]
-    options = [p for each in commands for p in each.params if isinstance(p, click.Option)]
+    options = [p for each in commands for p in each.params if isinstance(p, click.Option) and not p.hidden]
     return {spelling for option in options for spelling in (*option.opts, *option.secondary_opts)}
 
 

@@ -83,6 +83,34 @@ class GroupWithExamples(CommandWithExamples, click.Group):
     """A group of commands whose help ends with examples."""
 
 
+class CommandOfRun(CommandWithExamples):
+    """A command whose first argument may name the run, before its own arguments."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words, without the one that names the run: that becomes the hidden option --run."""
+        given, words = self._parsed(ctx, args)
+        needed = sum(each.required for each in self.params if isinstance(each, click.Argument))
+        if "logdir" not in given and len(words) > needed - ctx.resilient_parsing and _may_be_run(words[0]):
+            shorter = ([*args[:at], *args[at + 1 :]] for at, each in enumerate(args) if each == words[0])
+            args = ["--run", words[0], *next(each for each in shorter if self._parsed(ctx, each)[1] == words[1:])]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        options, *others = super().collect_usage_pieces(ctx)
+        return [options, "[RUN]", *others]
+
+    def _parsed(self, ctx: click.Context, args: list[str]) -> tuple[Mapping[str, Any], list[str]]:
+        """Return the options that are given, and the words that are neither options nor their values."""
+        options: list[click.Parameter] = [each for each in self.params if isinstance(each, click.Option)]
+        given, words, _ = click.Command(self.name, params=options).make_parser(ctx).parse_args(list(args))
+        return given, words
+
+
+def _may_be_run(word: str) -> bool:
+    """Return whether a first word may name a run: it is not a checkpoint, KEY=VALUE, or an option of TensorBoard."""
+    return not (word.isdigit() or word in ("best", "minimum") or "=" in word or word.startswith("-"))
+
+
 class _Commands(GroupWithExamples):
     """Lists the commands without importing them."""
 
@@ -124,5 +152,6 @@ class _Commands(GroupWithExamples):
 def cli() -> None:
     """Train a TensorFlow model for days or months, and lose nothing.
 
-    Without a trainerd.toml in the current folder, the commands use the digits example that comes with trainerd.
+    A command acts on the run of the current folder's trainerd.toml, or of RUN: a name that `trainerd list` shows, or a
+    run directory. Without a trainerd.toml, that is the digits example that comes with trainerd.
     """

@@ -58,7 +58,7 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
             return configs.load_rundir(path)
         if os.path.isfile(path):  # noqa: PTH113
             self.fail(f"Directory {str(value)!r} is a file.", param, ctx)
-        is_argument = param is not None and param.param_type_name == "argument"
+        is_argument = param is not None and param.name == "run"
         is_there = os.path.lexists(path)
         runs = [] if os.sep in str(value) else identities(all_paths())
         if runs and not (is_there and _is_run(path, with_config=is_argument)):
@@ -321,6 +321,11 @@ def _with_script(config: Config, run: RunOptions) -> Config:
 
 
 def of_one_run(command: Command) -> Command:
+    """Give a command with arguments of its own the options that name a run; its class is `CommandOfRun`."""
+    return _with_run(click.option("--run", type=RUN, hidden=True)(command))
+
+
+def _with_run(command: Command) -> Command:
     """Give a command the options that name a run, as its argument `run`: one `RunOptions`."""
 
     @functools.wraps(command)
@@ -334,7 +339,7 @@ def of_one_run(command: Command) -> Command:
 
 def of_one_argument(command: Command) -> Command:
     """Give a command these options, and an argument that may name the run instead."""
-    return of_one_run(click.argument("run", type=RUN, required=False)(command))
+    return _with_run(click.argument("run", type=RUN, required=False)(command))
 
 
 def load_config(config_path: Path | None) -> Config:

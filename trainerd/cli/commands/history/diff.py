@@ -12,7 +12,7 @@ import click
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.cli import as_owner, options
-from trainerd.cli.app import CommandWithExamples
+from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
 from trainerd.config.fingerprint import differences
 from trainerd.daemon import tensorflow_import
@@ -41,7 +41,7 @@ class Side:
 
 @click.command(
     "diff",
-    cls=CommandWithExamples,
+    cls=CommandOfRun,
     examples={
         "trainerd diff 500 900": "Compare two checkpoints of the run of the current folder.",
         "trainerd diff runs/first runs/second": "Compare two runs at the steps that both have saved.",

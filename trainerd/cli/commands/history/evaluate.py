@@ -12,7 +12,7 @@ import click
 import psutil
 
 from trainerd.cli import as_owner, completion, options
-from trainerd.cli.app import CommandWithExamples
+from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
 from trainerd.config.schema import Config
 from trainerd.daemon import tensorflow_import
@@ -32,11 +32,11 @@ _NICE = 10
 
 @click.command(
     "evaluate",
-    cls=CommandWithExamples,
+    cls=CommandOfRun,
     examples={
         "trainerd evaluate": "Evaluate the newest checkpoint.",
         "trainerd evaluate 500 900": "Evaluate the checkpoints of two steps.",
-        "trainerd evaluate --all --follow --logdir digits": "Evaluate all checkpoints of a run, and each new one.",
+        "trainerd evaluate digits --all --follow": "Evaluate all checkpoints of a run, and each new one.",
     },
     exits={70: "A checkpoint could not be evaluated. The others were."},
 )

@@ -12,7 +12,7 @@ import click
 
 from trainerd.cli import completion, options
 from trainerd.cli.advice import how_to_start, how_to_train_fork
-from trainerd.cli.app import CommandWithExamples
+from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
 from trainerd.config import edit, tables
 from trainerd.config import parse as configs
@@ -28,10 +28,10 @@ from trainerd.system.staging import require_free
 
 @click.command(
     "fork",
-    cls=CommandWithExamples,
+    cls=CommandOfRun,
     examples={
         "trainerd fork 500 runs/second": "Make a run that begins at step 500.",
-        "trainerd fork best runs/longer --set max_steps=9000": "Make one that trains longer, from the best one.",
+        "trainerd fork digits best runs/longer --set max_steps=9000": "Make one that trains longer.",
     },
 )
 @click.argument("where", metavar="STEP|best|minimum", shell_complete=completion.targets)

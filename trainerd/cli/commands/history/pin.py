@@ -9,7 +9,7 @@ import click
 from trainerd.checkpoints import manifest
 from trainerd.checkpoints.manifest import DamagedError
 from trainerd.cli import completion, options
-from trainerd.cli.app import CommandWithExamples
+from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
 from trainerd.errors import UsageError
 from trainerd.rundir.paths import RunDirectory
@@ -20,10 +20,10 @@ from trainerd.system.regular_files import open_to_append
 
 @click.command(
     "pin",
-    cls=CommandWithExamples,
+    cls=CommandOfRun,
     examples={
         "trainerd pin 500": "Keep the checkpoint of step 500.",
-        "trainerd pin 500 --logdir digits": "Keep that of the run `digits`.",
+        "trainerd pin digits 500": "Keep that of the run `digits`.",
     },
 )
 @click.argument("step", type=options.Whole(min=0), shell_complete=completion.steps)

@@ -12,7 +12,7 @@ from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.cli import completion, options, requests
 from trainerd.cli.advice import how_to_start
-from trainerd.cli.app import CommandWithExamples
+from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
 from trainerd.errors import InUseError, NotRunningError, StorageError, UsageError
 from trainerd.history import rollback
@@ -26,10 +26,10 @@ from trainerd.rundir.state import Phase, read_state
 
 @click.command(
     "rollback",
-    cls=CommandWithExamples,
+    cls=CommandOfRun,
     examples={
         "trainerd rollback best": "Go back to the best checkpoint.",
-        "trainerd rollback 500 --logdir digits": "Go back to step 500 in the run `digits`.",
+        "trainerd rollback digits 500": "Go back to step 500 in the run `digits`.",
     },
     exits={64: "There is no such checkpoint, or it does not verify.", 75: "Another rollback of this run is under way."},
 )

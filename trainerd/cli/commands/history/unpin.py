@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from trainerd.cli import completion, options
-from trainerd.cli.app import CommandWithExamples
+from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
 from trainerd.errors import UsageError
 from trainerd.system import safe_paths
@@ -14,10 +14,10 @@ from trainerd.system.durable_files import storage
 
 @click.command(
     "unpin",
-    cls=CommandWithExamples,
+    cls=CommandOfRun,
     examples={
         "trainerd unpin 500": "Let retention delete the checkpoint of step 500.",
-        "trainerd unpin 500 --logdir digits": "The same for the run `digits`.",
+        "trainerd unpin digits 500": "The same for the run `digits`.",
     },
 )
 @click.argument("step", type=options.Whole(min=0), shell_complete=completion.steps)

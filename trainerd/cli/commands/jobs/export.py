@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import chosen, completion, options
-from trainerd.cli.app import CommandWithExamples
+from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
 from trainerd.daemon import tensorflow_import
 from trainerd.system.staging import require_free
@@ -17,10 +17,10 @@ _ARCHIVES = {"tar.gz": ".tar.gz", "zip": ".zip"}
 
 @click.command(
     "export",
-    cls=CommandWithExamples,
+    cls=CommandOfRun,
     examples={
         "trainerd export release": "Package the newest checkpoint into the new folder `release`.",
-        "trainerd export best release --archive tar.gz": "Package the best checkpoint as release.tar.gz.",
+        "trainerd export digits best release --archive tar.gz": "Package the best one of a run as release.tar.gz.",
     },
     exits={70: "The outputs differ from those of the checkpoint. Nothing was exported."},
 )

@@ -7,17 +7,17 @@ from pathlib import Path
 import click
 
 from trainerd.cli import chosen, completion, options
-from trainerd.cli.app import CommandWithExamples
+from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
 from trainerd.daemon import tensorflow_import
 
 
 @click.command(
     "predict",
-    cls=CommandWithExamples,
+    cls=CommandOfRun,
     examples={
         "trainerd predict -o predictions.csv": "Write the predictions of the newest checkpoint.",
-        "trainerd predict 500 -o predictions.csv --logdir digits": "Write those of step 500 of the run `digits`.",
+        "trainerd predict digits 500 -o predictions.csv": "Write those of step 500 of the run `digits`.",
     },
 )
 @click.argument("words", metavar="[STEP|best|minimum]", nargs=-1, shell_complete=completion.targets)

@@ -8,7 +8,7 @@ import click
 
 from trainerd.cli import options, requests
 from trainerd.cli.advice import how_to_start
-from trainerd.cli.app import CommandWithExamples
+from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError, UsageError
 from trainerd.rundir import request_files, set_requests
@@ -18,10 +18,10 @@ from trainerd.rundir.set_requests import SetRequest
 
 @click.command(
     "set",
-    cls=CommandWithExamples,
+    cls=CommandOfRun,
     examples={
         "trainerd set learning_rate=1e-4": "Change the learning rate at the next step.",
-        "trainerd set learning_rate=1e-4 --logdir digits": "Change that of the run `digits`.",
+        "trainerd set digits learning_rate=1e-4": "Change that of the run `digits`.",
     },
     exits={64: "The job has no such setting, or rejects the value.", 69: "Nothing trains in the run directory."},
 )

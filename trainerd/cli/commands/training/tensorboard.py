@@ -11,7 +11,7 @@ from types import ModuleType
 import click
 
 from trainerd.cli import as_owner, options
-from trainerd.cli.app import CommandWithExamples
+from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
 from trainerd.errors import UsageError
 
@@ -22,10 +22,10 @@ _WITHOUT_TENSORFLOW = "tensorboard.compat.notf"
 
 @click.command(
     "tensorboard",
-    cls=CommandWithExamples,
+    cls=CommandOfRun,
     examples={
         "trainerd tensorboard": "Serve the run of the current folder at http://127.0.0.1:6006.",
-        "trainerd tensorboard --logdir runs --port 6007": "Compare all runs below the folder `runs`.",
+        "trainerd tensorboard runs --port 6007": "Compare all runs below the folder `runs`.",
     },
     context_settings={"ignore_unknown_options": True},
 )
@@ -36,7 +36,7 @@ _WITHOUT_TENSORFLOW = "tensorboard.compat.notf"
 def command(run: options.RunOptions, host: str, port: int, more: tuple[str, ...]) -> None:
     """Serve a run directory in TensorBoard until Ctrl-C. Other machines are served only with --host.
 
-    If --logdir is a folder of several run directories, TensorBoard shows them side by side. Other options are passed
+    If RUN is a folder of several run directories, TensorBoard shows them side by side. Other options are passed
     to TensorBoard.
     """
     path = options.find_rundir(run).path
