@@ -15,7 +15,7 @@ help:
 	@echo "make test-all      those, and the ones that take longer (make test-long): three times that"
 	@echo "make coverage      the unit tests, and how much of the core they reach, which has a floor"
 	@echo "make torture       the faults of docs/reliability.md, many of each: most of an hour, as root"
-	@echo "make lint types    ruff and mypy"
+	@echo "make lint types    ruff, the words that our texts avoid, and mypy"
 	@echo "make docs          the documentation as a site, in site/; every link of it is checked"
 	@echo "make cluster-test  several workers on this machine, and a real Slurm; needs root and Slurm's packages"
 	@echo "make systemd-test  tests that boot a real systemd; needs root and systemd-container"
@@ -82,6 +82,7 @@ dist-test: .venv/.test dist
 lint: .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m tools.words
 
 types: .venv/.test .venv/.bench .venv/.docs  # the benchmarks draw with matplotlib
 	$(BIN)/mypy

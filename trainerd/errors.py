@@ -54,7 +54,7 @@ class DataError(TrainerdError, ValueError):
 
 
 class EntryError(TrainerdError):
-    """The job cannot be had: its entry does not import, raises, or gives something that is no job."""
+    """The job cannot be had: its entry does not import, raises, or gives something that is not a job."""
 
     exit_code = 69
     summary = "the job could not be loaded"

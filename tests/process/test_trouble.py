@@ -284,7 +284,7 @@ def test_a_job_that_fails_at_the_same_step_again_and_again_is_not_started_for_ev
         cause = "the job failed in step 30: InvalidArgumentError: assertion failed: [p is too large]"
         assert error.startswith(cause) and cause in run.text and "my_own_train_step" in run.text
         assert (f"failed {times} times at step 30" in error) == (times > 1)
-    assert "Mend the job or its data, or go back to an older checkpoint" in run.text
+    assert "Fix the job or its data, or go back to an older checkpoint" in run.text
     status = start("status")
     assert status.end() == 0 and "failed 10 times at step 30, while training" in status.text
 
@@ -317,4 +317,4 @@ def test_a_run_directory_that_is_removed_in_flight_is_reported(start: Start, pro
     run.until_printed("was removed while a process trains in it: nothing can be saved")
     status = start("status")
     assert status.end() == 0 and "was removed while" in status.text and f"pid {run.pid}" in status.text
-    assert run.pause() == 74 and "Make that folder anew" in run.text
+    assert run.pause() == 74 and "Create that folder again" in run.text

@@ -103,7 +103,7 @@ def test_one_task_alone_trains_and_evaluates(cluster: dict[str, list[str]]) -> N
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("{", "TF_CONFIG is no JSON"),
+        ("{", "TF_CONFIG is not JSON"),
         ("[1]", "TF_CONFIG must be a JSON object"),
         ('{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}', 'must have one "chief" node'),
         (json.dumps({"cluster": CLUSTER, "task": {"index": 1}}), "task type must be set"),

@@ -70,7 +70,7 @@ def test_every_mistake_is_reported_at_once(tmp_path: Path) -> None:
         ("max_steps = 1.5", "max_steps: expected a whole number (in steps), got 1.5"),
         ("summary = 4", "summary: expected a table, [summary], got 4"),
         ("target = 'accuracy'", 'target: expected "NAME >= NUMBER" or "NAME <= NUMBER", got \'accuracy\''),
-        ("target = 'accuracy >= nan'", "target: nan is no number to compare with, got 'accuracy >= nan'"),
+        ("target = 'accuracy >= nan'", "target: nan is not a number to compare with, got 'accuracy >= nan'"),
         ("target = 'accuracy >= high'", "target: could not convert string to float: 'high'"),
         ("[summary]\nmetrics_secs = nan", "summary.metrics_secs: expected a number >= 0.0 (in s), got nan"),
         ("[summary]\nmetrics_secs = inf", "summary.metrics_secs: expected a number <= 1000000000.0"),

@@ -166,7 +166,7 @@ def test_a_kill_at_any_operation_leaves_no_fork_without_its_config(
         (["20", "b", "--set", "max_step=3"], 78, "--set max_step=3: there is no such key. Did you mean `max_steps`?"),
         (["20", "b", "--set", "max_steps=many"], 78, '--set max_steps="many": expected a whole number'),
         (["20", "b", "--set", "foo.x=1"], 78, "--set foo.x=1: there is no such table"),
-        (["20", "b", "--set", "entry.deep=3"], 64, "entry is no table"),
+        (["20", "b", "--set", "entry.deep=3"], 64, "entry is not a table"),
         (["20", "b", "--set", "logdir=c"], 64, "NEWDIR is the run directory"),
         (["20", "taken", "--set", "max_steps=3"], 64, "taken.toml exists"),
     ],

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path, PurePosixPath
 
 import pytest
 
 from tools.recording.picture import Style, picture
-from tools.site import check, messages, navigation
+from tools.site import check, commands, messages, navigation
 from tools.site.__main__ import drop_empty_sitemap
 from tools.site.pages import DOCS, ROOT, with_links
 from tools.site.source_texts import Said
@@ -38,8 +39,9 @@ def test_a_page_of_the_site_leads_somewhere_and_loads_nothing_from_elsewhere(
 ) -> None:
     site = tmp_path / "site"
     site.mkdir()
-    (site / "a.html").write_text(body)
-    (site / "b.html").write_text('<h2 id="there">')
+    onward = '<article><a href="b.html"></a></article>'
+    (site / "a.html").write_text(f"{onward}{body}")
+    (site / "b.html").write_text('<article><h2 id="there"><a href="a.html">')
     (tmp_path / "outside.html").write_text("")
     assert check.wrong(site) == ([] if mistake is None else [f"a.html: {mistake}"])
 
@@ -49,15 +51,21 @@ def test_a_style_of_the_site_loads_nothing_from_elsewhere_and_no_page_is_a_mista
     assert check.wrong(tmp_path) == ["a.css: loads https://example.com/font.css from another host", "there is no page"]
 
 
+def test_a_page_without_a_link_onward_is_a_mistake(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text('<nav><a href="b.html"></a></nav><article><a href="#x" id="x"></a></article>')
+    (tmp_path / "b.html").write_text('<article><a href="a.html"></a></article>')
+    assert check.wrong(tmp_path) == ["a.html: its text has no link to another page"]
+
+
 def test_a_page_that_the_navigation_lacks_and_one_that_is_not_there_are_mistakes(tmp_path: Path) -> None:
     source = tmp_path / "zensical.toml"
     source.write_text('[project]\nnav = [{ "A" = ["a.md", "gone.md", { "Made" = ["made/*.md"] }] }]\n')
-    pages = {PurePosixPath(name) for name in ("a.md", "new.md", "made/x.md", "made/y.md")}
+    pages = [PurePosixPath(name) for name in ("a.md", "new.md", "made/y.md", "made/x.md")]
     assert navigation.write(source, tmp_path / "whole.toml", pages) == [
         "new.md: the navigation of zensical.toml lacks it",
         "zensical.toml: the navigation names gone.md, which is not there",
     ]
-    assert "made/x.md" in (tmp_path / "whole.toml").read_text()
+    assert '["made/y.md", "made/x.md"]' in (tmp_path / "whole.toml").read_text()
 
 
 def test_links_of_a_page_lead_to_the_same_files_from_its_place_on_the_site() -> None:
@@ -118,10 +126,21 @@ def read(path):
     }
 
 
-def test_every_class_of_errors_has_its_cure_and_its_messages() -> None:
+def test_messages_are_grouped_by_class_and_topic_with_the_fix_of_each() -> None:
     [page] = messages.pages().values()
-    assert "| 75 | [InUseError](#InUseError) |" in page and "--forever and --max-steps contradict each other." in page
-    assert page.count("\n- ``") > 200
+    assert "| 75 | [Run directory in use](#InUseError), `InUseError`: another process" in page
+    assert "## Configuration errors (exit code 78) {#ConfigError}" in page
+    assert "#### `` port … of … is in use `` {#port-of-is-in-use}\n\n- If another TensorBoard has it, open" in page
+    anchors = re.findall(r"\{#(.+)\}$", page, re.MULTILINE)
+    assert len(anchors) > 300 and len(anchors) == len(set(anchors))
+
+
+def test_a_page_of_a_command_has_its_options_examples_exit_codes_and_guides() -> None:
+    page = commands.pages()[PurePosixPath("reference/commands/prove.md")]
+    assert '| <a id="--steps"></a>[`--steps N`](#--steps) | The number of steps' in page
+    assert "# Interrupt 100 steps of the job of the current folder four times.\ntrainerd prove\n" in page
+    assert "| 70 | They differ, or the job cannot be interrupted. |" in page
+    assert "- Guides: [" in page
 
 
 def test_a_recording_is_a_picture_that_holds_what_was_shown_and_no_more_time_than_that_takes() -> None:

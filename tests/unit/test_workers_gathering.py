@@ -391,7 +391,7 @@ def test_a_message_without_an_end_ends_the_connection() -> None:
     deep = b"\x91" * 5_000  # arrays within arrays
     with one, other:
         one.sendall(len(deep).to_bytes(8, "big") + deep)
-        with pytest.raises(Gone, match="no message"):
+        with pytest.raises(Gone, match="not a message"):
             Wire(other, patience=1.0).receive()
 
 

@@ -13,14 +13,14 @@ from tools.site.pages import ROOT
 FOLDER = PurePosixPath("reference/api")
 # The rooms whose names `import trainerd` gives, each with the title of their page.
 ROOMS = {
-    "job": "Jobs",
-    "checkpoints": "Python state",
-    "sessions": "Devices",
-    "workers": "Clusters",
+    "job": "Job, KerasJob, GraphJob",
+    "checkpoints": "Python state: keep",
+    "sessions": "Devices: strategy",
+    "workers": "Workers: cluster",
     "supervisor": "Supervisor",
-    "monitored": "Monitored sessions",
-    "estimator": "Estimators",
-    "experiment": "Experiments",
+    "monitored": "MonitoredSession",
+    "experiment": "Experiment",
+    "estimator": "Estimator",
     "errors": "Errors",
 }
 MODULES = (
@@ -32,10 +32,11 @@ MODULES = (
     "trainerd.compat.estimator.export",
     "trainerd.compat.estimator.inputs",
 )
+_FIRST = ("Job", "KerasJob")  # on their page; other names follow in the order of the alphabet
 
 
 def pages() -> dict[PurePosixPath, str]:
-    """A page for each room of the public names, and one for each public module.
+    """Return a page for each room of the public names, one for each public module, and one that lists all names.
 
     Raises:
       SystemExit: a docstring is not what its code says.
@@ -48,14 +49,20 @@ def pages() -> dict[PurePosixPath, str]:
         room = target.removeprefix("trainerd.").removeprefix("programs.").split(".")[0]
         rooms[room].append((f"trainerd.{name}", target))
     for room, names in rooms.items():
-        reference.add(room, ROOMS[room], names)
+        reference.add(room, ROOMS[room], sorted(names, key=lambda name: _rank(name[0])))
     for title in MODULES:
         module = package[title.removeprefix("trainerd.")]
         names = [(f"{title}.{name}", target) for name, target in _exported(module)]
         reference.add(title, title, names, module.docstring.value if module.docstring else "")
     if wrong := docstrings.wrong(package[target.removeprefix("trainerd.")] for target in reference.places):
         raise SystemExit("\n".join(wrong))
-    return reference.pages
+    return {FOLDER / "index.md": reference.index(), **reference.pages}
+
+
+def _rank(name: str) -> int:
+    """Return where a public name comes on its page."""
+    short = name.rpartition(".")[2]
+    return _FIRST.index(short) if short in _FIRST else len(_FIRST)
 
 
 def _exported(module: griffe.Object | griffe.Alias) -> Iterator[tuple[str, str]]:
@@ -73,6 +80,7 @@ class _Reference:
         self.pages: dict[PurePosixPath, str] = {}
         self.places: dict[str, str] = {}  # where each thing is described, as a link between these pages
         self._package = package
+        self._lists: list[str] = []
 
     def add(self, stem: str, title: str, names: list[tuple[str, str]], text: str = "") -> None:
         """Add a page that mkdocstrings fills; what is described already, or is TensorFlow's own, is only named."""
@@ -85,8 +93,19 @@ class _Reference:
             parts += ["## Described elsewhere\n", *elsewhere, ""]
         if foreign:
             parts += ["## TensorFlow's own, under these names\n", *foreign, ""]
+        parts += ["## See also\n", "- [All public names](index.md)", "- [Messages](../messages.md)", ""]
         self.pages[FOLDER / f"{stem}.md"] = "\n".join(parts)
+        rows = [f"| [`{name}`]({stem}.md#{target}) | {self._summary(target)} |" for name, target in own]
+        self._lists += [f"\n## [{title}]({stem}.md)\n", "| name | what it is |", "|---|---|", *rows] if own else []
         self.places |= {target: f"{stem}.md#{target}" for _, target in own}
+
+    def index(self) -> str:
+        """Return the page that lists every public name."""
+        return "\n".join(["# Python\n", "The public names of the package, each with its page.", *self._lists]) + "\n"
+
+    def _summary(self, target: str) -> str:
+        docstring = self._package[target.removeprefix("trainerd.")].docstring
+        return " ".join(docstring.value.partition("\n\n")[0].split()).replace("|", "\\|") if docstring else ""
 
     def _is_ours(self, target: str) -> bool:
         room, _, path = target.partition(".")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from tools.site import api, commands, messages
+from tools.site import api, commands, messages, reference
 
 
 def pages() -> dict[PurePosixPath, str]:
-    """Each made page by its place on the site."""
-    return {**commands.pages(), **api.pages(), **messages.pages()}
+    """Return each made page by its place on the site, in the order of the navigation."""
+    made = {**commands.pages(), **api.pages(), **messages.pages()}
+    return {reference.PLACE: reference.page(made), **made}

@@ -33,6 +33,11 @@ def place(path: Path) -> PurePosixPath:
     return PurePosixPath(found.name.lower()) if found.suffix == ".md" else "files" / found
 
 
+def title_of(path: Path) -> str:
+    """Return the title of a page of docs/."""
+    return path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+
+
 def with_links(text: str, source: Path, at: PurePosixPath) -> str:
     """The text of a page, with links that lead to the same files from its place on the site.
 
@@ -66,11 +71,11 @@ def with_links(text: str, source: Path, at: PurePosixPath) -> str:
     return "".join([*parts, prose(text[end:])])
 
 
-def stage(folder: Path, made: Mapping[PurePosixPath, str]) -> set[PurePosixPath]:
+def stage(folder: Path, made: Mapping[PurePosixPath, str]) -> list[PurePosixPath]:
     """Put all that is on the site into a folder: docs/, what its pages link to elsewhere, and the pages that are made.
 
     Returns:
-      the pages.
+      the pages, the made ones in their order.
     """
     shutil.copytree(DOCS, folder, ignore=shutil.ignore_patterns("*.md"))
     waiting, placed = sorted(DOCS.rglob("*.md")), set()
@@ -89,7 +94,7 @@ def stage(folder: Path, made: Mapping[PurePosixPath, str]) -> set[PurePosixPath]
     for at, text in made.items():
         (folder / at).parent.mkdir(parents=True, exist_ok=True)
         (folder / at).write_text(text, encoding="utf-8")
-    return {at for at in placed if at.suffix == ".md"} | set(made)
+    return [*sorted(at for at in placed if at.suffix == ".md"), *made]
 
 
 def _is_beside(path: Path) -> bool:

@@ -123,7 +123,7 @@ def _refuse_to_start_over(
         )
     if not unmanaged and (found := rundir.unmanaged_checkpoints()):
         raise DataError(
-            f"{rundir.path} holds checkpoints that have no manifest, {found[-1]} among them: they are another "
-            "program's, or their manifests were removed. trainerd does not start from step 0 over them. "
+            f"{rundir.path} holds checkpoints that have no manifest, {found[-1]} among them: another program "
+            "wrote them, or their manifests were removed. trainerd does not start from step 0 over them. "
             "Choose another `logdir`, or move them away."
         )

@@ -66,7 +66,7 @@ class About:
       trained_secs: the seconds that the run had trained by then, in all its starts.
       fingerprint: what it was trained with; see `trainerd.config.fingerprint`.
       unfinished: the services that were due at that boundary, and that the next start does first.
-      minimum: the smoothed loss, if no boundary of its valley that was looked at before was lower; else None.
+      minimum: the smoothed loss, if no boundary of its valley that was checked before was lower; else None.
       valleys: what was known of the valleys of the loss; see `trainerd.loop.minima.valleys`.
       lineage: what was done to the run until then, and what is to be done to it later.
       measured: the step at which each metric was measured, of those that a step does not return.

@@ -41,12 +41,12 @@ class SaveProgress:
     def value(self, rundir: RunDirectory, looked_at: int) -> object:
         """Return a value that changes while the save makes progress.
 
-        It is made of the files' size, the bytes that were checked or hashed, how many checkpoints were looked at or
+        It is made of the files' size, the bytes that were checked or hashed, how many checkpoints were checked or
         deleted, and, while the files are put on disk, what the kernel has written there.
 
         Args:
           rundir: where the save is made.
-          looked_at: how many checkpoints were looked at or deleted.
+          looked_at: how many checkpoints were checked or deleted.
         """
         written = on_disk = 0
         if self._staging is not None:

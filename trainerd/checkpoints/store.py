@@ -88,7 +88,7 @@ class CheckpointStore:
     def keep(self, policy: Policy) -> None:
         """Keep checkpoints by this policy from now on."""
         if policy != self._files.policy:
-            self._given_up = []  # the next save decides anew
+            self._given_up = []  # the next save decides again
         self._files.keep(policy)
 
     def resumed(self, step: int) -> None:

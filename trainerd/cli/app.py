@@ -1,9 +1,11 @@
-"""The group of commands. Each is a file, imported when it is called, so that `status` is fast."""
+"""The group of commands, and what they have in common. Each is a file, imported when it is called."""
 
 from __future__ import annotations
 
 import difflib
 import importlib
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
@@ -13,7 +15,7 @@ from trainerd.version import __version__
 GROUPS = {
     "training": "Training",
     "runs": "All runs",
-    "history": "The history of a run",
+    "history": "Checkpoints and history",
     "jobs": "Jobs and releases",
 }
 # The name of each command to its folder and what it does.
@@ -24,19 +26,19 @@ COMMANDS = {
     "list": ("runs", "Show every run on this machine."),
     "events": ("runs", "Show what happened to a run."),
     "watch": ("runs", "Send notifications and serve a dashboard."),
-    "forget": ("runs", "Leave a run out of `trainerd list`."),
-    "completion": ("jobs", "Print what a shell needs to complete commands."),
+    "forget": ("runs", "Remove a run from `trainerd list`."),
+    "completion": ("jobs", "Print the completion script of a shell."),
     "status": ("training", "Show how a run is doing."),
     "save": ("training", "Write a checkpoint now and continue training."),
     "pause": ("training", "Write a checkpoint and stop."),
     "set": ("training", "Set a number, such as the learning rate, while the run trains."),
     "logs": ("training", "Show the log of a run."),
-    "tensorboard": ("training", "Look at a run in TensorBoard."),
+    "tensorboard": ("training", "Show a run in TensorBoard."),
     "checkpoints": ("history", "Show the checkpoints of a run."),
     "history": ("history", "Draw the loss of a run, with what happened."),
     "evaluate": ("history", "Evaluate old checkpoints."),
-    "rollback": ("history", "Go back to an earlier checkpoint."),
-    "fork": ("history", "Make a new run that begins at a checkpoint."),
+    "rollback": ("history", "Go back to an earlier checkpoint of a run."),
+    "fork": ("history", "Make a new run that starts at a checkpoint."),
     "diff": ("history", "Compare two checkpoints, or two runs."),
     "pin": ("history", "Keep a checkpoint, whatever retention says."),
     "unpin": ("history", "Let retention decide about a checkpoint again."),
@@ -50,7 +52,66 @@ COMMANDS = {
 }
 
 
-class _Commands(click.Group):
+class CommandWithExamples(click.Command):
+    """A command whose help ends with examples.
+
+    Args:
+      examples: command lines, each with a sentence that says what it does.
+      exits: the exit codes that mean something of this command, each with a sentence.
+    """
+
+    def __init__(
+        self, *args: Any, examples: Mapping[str, str], exits: Mapping[int, str] | None = None, **given: Any
+    ) -> None:
+        super().__init__(*args, **given)
+        self.examples = examples
+        self.exits = exits or {}
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the exit codes and the examples."""
+        if self.exits:
+            with formatter.section("Exit codes"):
+                formatter.write_dl([(str(code), text) for code, text in self.exits.items()])
+        with formatter.section("Examples"):
+            for line, text in self.examples.items():
+                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+                with formatter.indentation():
+                    formatter.write_text(text)
+
+
+class GroupWithExamples(CommandWithExamples, click.Group):
+    """A group of commands whose help ends with examples."""
+
+
+class CommandOfRun(CommandWithExamples):
+    """A command whose first argument may name the run, before its own arguments."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words, without the one that names the run: that becomes the hidden option --run."""
+        given, words = self._parsed(ctx, args)
+        needed = sum(each.required for each in self.params if isinstance(each, click.Argument))
+        if "logdir" not in given and len(words) > needed - ctx.resilient_parsing and _may_be_run(words[0]):
+            shorter = ([*args[:at], *args[at + 1 :]] for at, each in enumerate(args) if each == words[0])
+            args = ["--run", words[0], *next(each for each in shorter if self._parsed(ctx, each)[1] == words[1:])]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        options, *others = super().collect_usage_pieces(ctx)
+        return [options, "[RUN]", *others]
+
+    def _parsed(self, ctx: click.Context, args: list[str]) -> tuple[Mapping[str, Any], list[str]]:
+        """Return the options that are given, and the words that are neither options nor their values."""
+        options: list[click.Parameter] = [each for each in self.params if isinstance(each, click.Option)]
+        given, words, _ = click.Command(self.name, params=options).make_parser(ctx).parse_args(list(args))
+        return given, words
+
+
+def _may_be_run(word: str) -> bool:
+    """Return whether a first word may name a run: it is not a checkpoint, KEY=VALUE, or an option of TensorBoard."""
+    return not (word.isdigit() or word in ("best", "minimum") or "=" in word or word.startswith("-"))
+
+
+class _Commands(GroupWithExamples):
     """Lists the commands without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -78,10 +139,19 @@ class _Commands(click.Group):
                 formatter.write_dl([(name, text) for name, (folder, text) in COMMANDS.items() if folder == group])
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Commands,
+    examples={
+        "trainerd init mnist": "Write a config and a small job into the folder `mnist`.",
+        "trainerd start --config mnist/trainerd.toml": "Train it in the background.",
+        "trainerd status mnist": "Show how that run is doing.",
+    },
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="trainerd", message="%(prog)s %(version)s")
 def cli() -> None:
     """Train a TensorFlow model for days or months, and lose nothing.
 
-    Without a trainerd.toml here, the digits example that comes with trainerd is trained.
+    A command acts on the run of the current folder's trainerd.toml, or of RUN: a name that `trainerd list` shows, or a
+    run directory. Without a trainerd.toml, that is the digits example that comes with trainerd.
     """

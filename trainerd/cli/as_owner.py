@@ -26,7 +26,7 @@ _MOST_LINKS = 40  # on the way to a folder, as the kernel
 def require_owner(rundir: RunDirectory, does: str = RUNS_JOB) -> None:
     """Require that this command may run the job of a run directory, or have TensorFlow read its checkpoints.
 
-    TensorFlow opens a file by its path, which the job may exchange after trainerd has looked at it.
+    TensorFlow opens a file by its path, which the job may exchange after trainerd has checked it.
 
     Args:
       rundir: the run directory.

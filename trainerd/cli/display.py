@@ -56,7 +56,7 @@ class _AboveDisplay(logging.Handler):
             return
         try:
             self._console.print(text, highlight=False)
-        except Exception:  # as logging's own handlers: what cannot be shown is no error of who logs
+        except Exception:  # as logging's own handlers: what cannot be shown is not an error of who logs
             self.handleError(record)
 
 

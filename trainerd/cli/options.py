@@ -52,13 +52,13 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
         if not str(value):
             self.fail("expected a run or a path, got ''.", param, ctx)
         path = Path(value)
-        if is_script(path) and os.path.isfile(path):  # noqa: PTH113  no error where it may not be looked at
+        if is_script(path) and os.path.isfile(path):  # noqa: PTH113  no error where it may not be read
             if ctx is not None:
                 ctx.meta[_CONFIG] = path
             return configs.load_rundir(path)
         if os.path.isfile(path):  # noqa: PTH113
             self.fail(f"Directory {str(value)!r} is a file.", param, ctx)
-        is_argument = param is not None and param.param_type_name == "argument"
+        is_argument = param is not None and param.name == "run"
         is_there = os.path.lexists(path)
         runs = [] if os.sep in str(value) else identities(all_paths())
         if runs and not (is_there and _is_run(path, with_config=is_argument)):
@@ -98,15 +98,21 @@ class GivenPath(click.Path):
         return super().convert(value, param, ctx)
 
 
-class Whole(click.IntRange):
-    """A whole number in a range."""
+class Whole(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.5
+    """A whole number in a range. Unlike click's IntRange it is N in a help, without its range."""
+
+    name = "N"
+
+    def __init__(self, min: int | None = None, max: int | None = None) -> None:
+        self._range = click.IntRange(min, max)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Convert it, and say what is expected if that fails."""
+        least, most = self._range.min, self._range.max
         try:
-            return int(super().convert(value, param, ctx))
+            return int(self._range.convert(value, param, ctx))
         except click.BadParameter:
-            expected = f">= {self.min:g}" if self.max is None else f"from {self.min} to {self.max}"
+            expected = f">= {least:g}" if most is None else f"from {least} to {most}"
             self.fail(f"expected a whole number {expected}, got {value!r}.", param, ctx)
 
 
@@ -149,28 +155,35 @@ config_option = click.option(
     "--config",
     "config_path",
     type=GivenPath(path_type=Path),
-    help="The config, or a script that needs none. Default: ./trainerd.toml.",
+    help="The config file, or a script without one. Default: ./trainerd.toml.",
 )
 _logdir_option = click.option(
     "--logdir",
     type=RUN,
-    help="The run directory in place of the config's: a path, or a name that `trainerd list` shows.",
+    help="The run: a run directory, or a name that `trainerd list` shows.",
 )
 _new_logdir_option = click.option(
-    "--logdir", type=GivenPath(path_type=Path, file_okay=False), help="The run directory, in place of the config's."
+    "--logdir",
+    type=GivenPath(path_type=Path, file_okay=False),
+    metavar="PATH",
+    help="The run directory, in place of the config's.",
 )
 max_steps_option = click.option(
-    "--max-steps", type=Whole(1, LARGEST), help="Train until this step, whatever the config says."
+    "--max-steps",
+    type=Whole(1, LARGEST),
+    help="Train until this step, in place of the config's `max_steps` and `target`.",
 )
-forever_option = click.option("--forever", is_flag=True, help="Train on, past `max_steps` and `target`.")
+forever_option = click.option("--forever", is_flag=True, help="Train past `max_steps` and `target`, until a pause.")
 accept_changes_option = click.option(
     "--accept-changes",
     is_flag=True,
-    help="Resume although the dataset, the optimizer or the order of the layers has changed; load a job whose epochs "
+    help="Resume although the dataset, the optimizer or the order of the layers has changed. Load a job whose epochs "
     "are done.",
 )
 accept_job_option = click.option(
-    "--accept-job", is_flag=True, help="Resume although the newest checkpoint is of another job, or of a renamed one."
+    "--accept-job",
+    is_flag=True,
+    help="Resume although the newest checkpoint is of another job, or the job was renamed.",
 )
 adopt_option = click.option("--adopt", is_flag=True, help="Replace the script's `model.fit` by `trainerd.keras.fit`.")
 rank_option = click.option(
@@ -308,6 +321,11 @@ def _with_script(config: Config, run: RunOptions) -> Config:
 
 
 def of_one_run(command: Command) -> Command:
+    """Give a command with arguments of its own the options that name a run; its class is `CommandOfRun`."""
+    return _with_run(click.option("--run", type=RUN, hidden=True)(command))
+
+
+def _with_run(command: Command) -> Command:
     """Give a command the options that name a run, as its argument `run`: one `RunOptions`."""
 
     @functools.wraps(command)
@@ -321,7 +339,7 @@ def of_one_run(command: Command) -> Command:
 
 def of_one_argument(command: Command) -> Command:
     """Give a command these options, and an argument that may name the run instead."""
-    return of_one_run(click.argument("run", type=RUN, required=False)(command))
+    return _with_run(click.argument("run", type=RUN, required=False)(command))
 
 
 def load_config(config_path: Path | None) -> Config:

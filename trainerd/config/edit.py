@@ -1,4 +1,4 @@
-"""Changes keys of a config's text, and leaves the rest of it as it is, remarks too."""
+"""Changes keys of a config's text, and leaves the rest of it as it is, comments too."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def read_changes(said: Sequence[str]) -> dict[str, str]:
     """Read changes such as "max_steps=3000" and "checkpoint.keep_last=9".
 
     Returns:
-      Each key with its value in TOML. What is no TOML is a string.
+      Each key with its value in TOML. What is not TOML is a string.
 
     Raises:
       UsageError: one has no key.
@@ -36,7 +36,7 @@ def changed(text: str, changes: Mapping[str, str]) -> str:
       changes: a key, with its table and a dot before it, to its value in TOML.
 
     Raises:
-      UsageError: a key is in what is no table.
+      UsageError: a key is in what is not a table.
     """
     document = tomlkit.parse(text)
     for key, value in changes.items():
@@ -45,7 +45,7 @@ def changed(text: str, changes: Mapping[str, str]) -> str:
         for table in tables:
             place = place.setdefault(table, tomlkit.table())
             if not isinstance(place, dict):
-                raise UsageError(f"{key}: {table} is no table of the config.")
+                raise UsageError(f"{key}: {table} is not a table of the config.")
         place[name] = tomlkit.parse(f"value = {value}")["value"]
     return tomlkit.dumps(document)
 

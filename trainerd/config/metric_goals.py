@@ -32,7 +32,7 @@ class MetricTarget:
             raise ValueError('expected "NAME >= NUMBER" or "NAME <= NUMBER"')
         value = float(match[3])
         if math.isnan(value):
-            raise ValueError(f"{value} is no number to compare with")
+            raise ValueError(f"{value} is not a number to compare with")
         return cls(match[1], match[2] == ">=", value)
 
     def __str__(self) -> str:

@@ -172,7 +172,7 @@ class ClusterConfig:
         "cluster.token", "", "The file of the secret that all workers share, relative to the config's folder."
     )
     heartbeat_secs: Annotated[float, Meta(ge=1, le=3600)] = key(
-        20.0, "s", "A worker of which nothing was heard for so long is gone."
+        20.0, "s", "A worker that has sent nothing for so long is gone."
     )
     step_secs: Annotated[float, Meta(ge=1, le=86400)] = key(
         300.0, "s", "The longest that workers wait for each other within a step."

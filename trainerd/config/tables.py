@@ -148,7 +148,7 @@ class Tables:
             return None
 
     def _got(self, value: object, expected: str = "") -> str:
-        """Return a wrong value for a message. A number where one is expected is no secret."""
+        """Return a wrong value for a message. A number where one is expected is not a secret."""
         is_number = isinstance(value, int | float) and "number" in expected
         return repr(value) if is_number or not self._is_secret else _kind_of(value)
 

@@ -1,4 +1,4 @@
-"""Counts how often a job has failed at one step, which starting it again does not mend. Pure."""
+"""Counts how often a job has failed at one step, which starting it again does not fix. Pure."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ def too_often(state: State, message: str) -> RepeatedFailureError:
     """
     first, _, rest = message.partition("\n")
     return RepeatedFailureError(
-        f"{first}. It has {state.failure} and made no checkpoint in between, so systemd does not start it again. Mend "
+        f"{first}. It has {state.failure} and made no checkpoint in between, so systemd does not start it again. Fix "
         f"the job or its data, or go back to an older checkpoint; then start it as ever.\n{rest}"
     )

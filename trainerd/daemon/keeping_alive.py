@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 AGAIN_SECS, MOST_SECS = 1.0, 60.0  # between an end and the next start: more each time, unless it lived for a while
 LIVED_SECS = 60.0
-END_SECS = 10.0  # from the end of one for good until the others are stopped
+END_SECS = 10.0  # from when one has ended and stays ended until the others are stopped
 POLL_SECS = 0.05
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -37,7 +37,7 @@ class Kept:
       is_shown: whether it has this process's output; else nothing shows it.
       process: the present one.
       again_at: when it is started again, in seconds of a clock that is never set; None if it is not.
-      code: what it ended with for good; None while it lives.
+      code: what it ended with at last; None while it lives.
     """
 
     command: Sequence[str]
@@ -91,7 +91,7 @@ def keep_alive(
     timer: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Run processes until all have ended for good. A signal that stops this process stops them.
+    """Run processes until all have ended and are not started again. A signal that stops this process stops them.
 
     One that was killed, or has lost another worker, is started again. One that fails in another way ends the rest,
     which hear of it themselves.
@@ -116,7 +116,7 @@ def keep_alive(
             if ends_at is None and any(each.code is not None for each in kept):
                 ends_at = now + END_SECS
             if not asked and ends_at is not None and now >= ends_at:
-                asked.append(signal.SIGTERM)  # one has ended for good: another may wait for it
+                asked.append(signal.SIGTERM)  # one has ended permanently: another may wait for it
             for _ in asked[passed:]:
                 for each in kept:
                     if each.process is not None and each.process.poll() is None:

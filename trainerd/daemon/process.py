@@ -389,7 +389,7 @@ class TrainerProcess:
             self._watchdog.beat(time.monotonic())
 
     def _failed(self, error: TrainerdError) -> TrainerdError:
-        """Report why the run ended. Returns the error that it ends with, which is another one after too many
+        """Report why the run ended. Returns the error that it ends with, which differs after too many
         failures."""
         if self._member is not None:
             error = self._member.cause_of(error)

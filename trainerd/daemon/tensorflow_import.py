@@ -33,8 +33,8 @@ def stderr_to(path: Path) -> Iterator[None]:
 
 
 def beside_redirection(stream: TextIO) -> TextIO:
-    """Return a stream to where this one writes now, which `stderr_to` does not redirect; the same one if it is no
-    file."""
+    """Return a stream to where this one writes now, which `stderr_to` does not redirect; the same one if it is not
+    a file."""
     try:
         return os.fdopen(os.dup(stream.fileno()), "w", encoding=stream.encoding, errors="backslashreplace")
     except (AttributeError, OSError, ValueError):  # what replaces standard error may have no descriptor
@@ -43,7 +43,7 @@ def beside_redirection(stream: TextIO) -> TextIO:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Import TensorFlow in the block, for a command: its remarks on the machine are not shown."""
+    """Import TensorFlow in the block, for a command: its comments on the machine are not shown."""
     hush_tensorflow()
     with tempfile.TemporaryDirectory(prefix="trainerd-") as scratch, stderr_to(Path(scratch, "stderr")), uncollected():
         yield

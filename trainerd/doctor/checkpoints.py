@@ -31,7 +31,7 @@ def check(facts: Facts) -> Iterator[Finding]:
 
 def unread(facts: Facts) -> Iterator[Finding]:
     """Yield a finding for everything in the run directory that could not be read."""
-    yield from (problem(said, "mend that, and type this again.") for said in facts.unread)
+    yield from (problem(said, "fix that, and type this again.") for said in facts.unread)
     if facts.state is None and not facts.unread and os.path.lexists(facts.rundir.state):
         cure = "the next start rewrites it: nothing is lost with it."
         yield warning(f"{facts.rundir.state} says nothing that can be understood", cure)

@@ -33,5 +33,5 @@ def examine(facts: Facts) -> Iterator[Finding]:
             for found in check(facts):
                 yield replace(found, subject=found.subject or subject)
         except (OSError, psutil.Error, TrainerdError) as error:
-            found = warning(f"it cannot be looked at: {error}", "look as the user that trains, or as root.")
+            found = warning(f"it cannot be checked: {error}", "check as the user that trains, or as root.")
             yield replace(found, subject=subject)

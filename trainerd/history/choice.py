@@ -20,7 +20,7 @@ def choose(rundir: RunDirectory, where: str, metric: str | None = None, line: in
     Args:
       rundir: the run directory.
       where: a step, `best` or `minimum`.
-      metric: for `best`: a metric's name, of which less is better unless its name says otherwise; or "min NAME" or
+      metric: for `best`: a metric's name; less is better unless the name says otherwise; or "min NAME" or
         "max NAME". None for the config's `best`.
       line: an earlier line of the run. None: the present one.
 

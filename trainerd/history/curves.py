@@ -138,7 +138,7 @@ class CurveReader:
     def __init__(self, left: Sequence[Line], tag: str, most: int | None = None) -> None:
         self.curve = Curve()
         self._tag, self._most = tag, most
-        self._size = _KEPT  # points of a part of the curve, of which the lowest and the highest are kept
+        self._size = _KEPT  # points of a part of the curve: its lowest and highest are kept
         self._newest, self._count = 0, 0  # of the newest part: where it begins in the curve, and how many points it had
         self._sum, self._finite = 0.0, 0  # of its values that are finite
         self._last = 0

@@ -97,7 +97,7 @@ class KerasJob:
       validation_steps: batches of `validation_data` that are evaluated. Default: all.
       validation_freq: epochs from one validation to the next, or a list of the epochs that have one.
       batch_size: examples of a batch, if `data` is arrays.
-      shuffle: whether arrays are shuffled, anew in each epoch.
+      shuffle: whether arrays are shuffled again in each epoch.
       test_data: what `model.predict` takes, for `trainerd predict`; None for none.
       validation_batch_size: examples of a batch, if `validation_data` is arrays. Default: `batch_size`.
       initial_epoch: the number of the first epoch, from 0.

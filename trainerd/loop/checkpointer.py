@@ -193,7 +193,7 @@ class Checkpointer:
         self._changes = _OTHER
 
     def know_more(self, known: Mapping[Change, Change]) -> None:
-        """Replace changes in the lineage by those of which more is known."""
+        """Replace changes in the lineage by those that are known better."""
         self.lineage = tuple(known.get(each, each) for each in self.lineage)
 
     def begin(self, mark: ScheduleMark) -> None:
@@ -282,7 +282,7 @@ class Checkpointer:
         self._writer.submit(write)
 
     def look_for_minimum(self, model: Savable) -> None:
-        """Look at the loss of this boundary. Save a minimum that is known now, if no other save is under way."""
+        """Check the loss of this boundary. Save a minimum that is known now, if no other save is under way."""
         self._look(model)
         self._save_minimum()
 

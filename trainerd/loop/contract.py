@@ -184,7 +184,7 @@ class Session(Model, Protocol):
         return {}
 
     def bind(self, flag: Flag) -> None:
-        """Look at this flag after every step from now on."""
+        """Check this flag after every step from now on."""
 
     def run_until(self, limit: int) -> Steps:
         """Run steps until the flag is raised, `limit` is reached, the input ends, or the loss is not finite.

@@ -89,7 +89,7 @@ def abandoned(what: str, step: int, patience: float) -> Outcome:
     Args:
       what: what that is, for a person.
       step: the step that was saved.
-      patience: for how many seconds the pause waited for a step to end; 0 if what is under way is no step.
+      patience: for how many seconds the pause waited for a step to end; 0 if what is under way is not a step.
     """
     if patience:
         return Outcome(Phase.PAUSED, f"{PAUSED.why}; {what} did not end for {patience:g} s, and was abandoned")

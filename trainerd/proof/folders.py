@@ -12,7 +12,7 @@ _MANY = 10_000  # entries: of a folder above with more, such as one of all runs,
 def mirrored(folder: Path, root: Path) -> Path:
     """Make a folder in which relative paths have the same meaning as in another one.
 
-    Every folder from the root of the file system down to it is made anew below `root`, with links to what is in it, and
+    Every folder from the root of the file system down to it is made below `root`, with links to what is in it, and
     so are the folders within it, as far as there are not too many files: who walks through it follows no links.
 
     Args:
@@ -34,7 +34,7 @@ def mirrored(folder: Path, root: Path) -> Path:
 
 
 def _mirror(source: Path, place: Path, left: int, root: Path) -> int:
-    """Make a folder's entries, without `root`. Returns how many more there may be, of folders that are made anew."""
+    """Make a folder's entries, without `root`. Returns how many more there may be, of folders that are made again."""
     names = _names(source)
     inner = [name for name in names if (source / name).is_dir() and not (source / name).is_symlink()]
     left -= len(names)

@@ -30,7 +30,7 @@ class Result:
     Attributes:
       step: its step.
       figures: the metrics of the evaluation; empty if it was not evaluated.
-      skipped: why it was not, if that is no error: it was evaluated before, or deleted meanwhile.
+      skipped: why it was not, if that is not an error: it was evaluated before, or deleted meanwhile.
       error: why it could not be evaluated.
     """
 

@@ -46,7 +46,7 @@ def predict(config: Config, rundir: RunDirectory, checkpoint: Manifest, output: 
 
     Raises:
       EntryError: the job has no predictions.
-      JobError: they failed, or are no columns of the same length.
+      JobError: they failed, or are not columns of the same length.
       StorageError: the file cannot be written.
     """
     session = open_job.open_to_read(config)
@@ -69,7 +69,7 @@ def _columns(found: Mapping[str, Any], step: int) -> dict[str, list[Any]]:
     """Return the columns, as Python's numbers and texts; rows get ids from 1 on where there is only one column.
 
     Raises:
-      JobError: they are no columns of the same length.
+      JobError: they are not columns of the same length.
     """
     try:
         columns = {

@@ -204,7 +204,7 @@ def _require_none(path: Path, form: str, lacking: Sequence[str], count: int) -> 
     if not lacking:
         return
     names = ", ".join(lacking[:_NAMED]) + (", …" if len(lacking) > _NAMED else "")
-    other = "" if form == "savedmodel" else " --format savedmodel is another way."
+    other = "" if form == "savedmodel" else " --format savedmodel may work."
     raise ReleaseError(
         f"{path.name} lacks {len(lacking)} of the model's {count} variables: {names}. {_NO_RELEASE}\n"
         "Make each variable with `add_weight` of a layer, and keep each layer in an attribute whose name does not "

@@ -258,7 +258,7 @@ class AttachedRun(ABC):
             run.apply(self._host.effective_config(self._config(secs, steps), on_schedule=True))
             if self._saves and (secs or steps) and self.saves_at_start:
                 run.checkpointer.start(run.session, "start")
-            self._flag.raise_for(Request.TICK)  # the schedules are looked at when it is served
+            self._flag.raise_for(Request.TICK)  # the schedules are checked when it is served
 
     def add_service(
         self, name: str, action: Callable[[], None], schedule: Schedule, *, at_next_step: bool = False
@@ -267,7 +267,7 @@ class AttachedRun(ABC):
         if self._run is not None:
             with self.session_link.boundary.lock:
                 self._run.add(name, action, schedule, at_next_step=at_next_step)
-            self._flag.raise_for(Request.TICK)  # the schedules are looked at when it is served
+            self._flag.raise_for(Request.TICK)  # the schedules are checked when it is served
 
     def _config(self, secs: float, steps: int) -> Config:
         logdir = str(self.rundir.path if self.rundir else "")

@@ -63,7 +63,7 @@ class Loop:
     Args:
       run: what is done at boundaries; it also says at which step training ends.
       session: the model, ready to train.
-      flag: looked at after every step.
+      flag: checked after every step.
       reporter: shows every change.
     """
 

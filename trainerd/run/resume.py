@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 _SHOWN = 5  # changes in a message
 _BUILT_OTHERWISE = (
     "what the job builds is not what it built when step %d was saved, and its source is the same: names, shapes or "
-    "constants depend on something that is another at each start, and what was learned may belong to other things now, "
+    "constants depend on something that differs at each start, and what was learned may belong to other things now, "
     "as the rows of an embedding to other words. Likely causes: the order of a set (use sorted()), hash() of a text "
     "(PYTHONHASHSEED), the order of os.listdir or glob (use sorted()), the clock, the pid, random numbers without a "
     "seed; or a module that the job imports was changed"

@@ -219,7 +219,7 @@ class Run:
           How the run ends; None if it continues. The end that the config sets is reported once: a program may continue.
 
         Raises:
-          JobError: the loss is no number, or the job's own code failed.
+          JobError: the loss is not a number, or the job's own code failed.
           StorageError: the run directory is gone.
         """
         if (bad := self._record(steps)) is not None:
@@ -248,7 +248,7 @@ class Run:
         with contextlib.suppress(StorageError):
             self.checkpointer.wait()  # for the message: what is under way is from before this
         raise JobError(
-            f"{bad.what}, and nothing was saved after that. Look at the learning rate and the data. The next start "
+            f"{bad.what}, and nothing was saved after that. Check the learning rate and the data. The next start "
             f"resumes from {self.checkpointer.resume_point}.",
             step=bad.last,
             sound=False,

@@ -98,7 +98,7 @@ class Lock:
                 os.dup2(descriptor := os.open(folder, _FOLDER), self._folder, inheritable=False)
                 os.close(descriptor)
                 self._has_settled = True
-        return os.path.isdir(folder)  # noqa: PTH112  no error where it may not be looked at
+        return os.path.isdir(folder)  # noqa: PTH112  no error where it may not be read
 
     @property
     def is_open(self) -> bool:
@@ -247,7 +247,7 @@ def require_in_place(rundir: RunDirectory) -> None:
 def removed(rundir: RunDirectory) -> str:
     """Return the message for a run directory that was removed."""
     return (
-        f"{rundir.path} was removed while a process trains in it: nothing can be saved. Make that folder anew, and "
+        f"{rundir.path} was removed while a process trains in it: nothing can be saved. Create that folder again, and "
         "the next save goes into it."
     )
 
@@ -277,7 +277,7 @@ def _in_use(rundir: RunDirectory, pid: int | None) -> str:
         return (
             f"process {pid} trains in {rundir.path}. That is this process: first end the session that does, "
             "with its `close()`, its Supervisor's `stop()` or its `with` block; for a second run set another `logdir`. "
-            "What only looks at the model can restore its newest checkpoint with a Saver of its own."
+            "What only reads the model can restore its newest checkpoint with a Saver of its own."
         )
     who = f"process {pid}" if pid is not None else "another process"
     logdir = f"--logdir {shlex.quote(str(rundir.path))}"

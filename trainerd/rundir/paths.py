@@ -62,7 +62,7 @@ class RunDirectory:
             raise ConfigError(f"logdir: {mistake}")
         if not self.basename or self.basename.startswith(".") or set(self.basename) & set("*?[\\/"):
             raise ConfigError(
-                f"checkpoint_basename {self.basename!r} is no name for files: leave out / * ? [ \\ and a dot in front."
+                f"checkpoint_basename {self.basename!r} cannot name files: leave out / * ? [ \\ and a dot in front."
             )
 
     def create(self) -> None:
@@ -80,7 +80,7 @@ class RunDirectory:
     @property
     def save_path(self) -> str:
         """The path that the checkpoints' names begin with, in the form in which the program names the folder."""
-        return os.path.join(self.given or str(self.path), self.basename)  # noqa: PTH118, which would spell it anew
+        return os.path.join(self.given or str(self.path), self.basename)  # noqa: PTH118, which would spell it again
 
     def worker(self, rank: int) -> RunDirectory:
         """Return the folder of a worker that is not the chief: its lock, log and state are there."""

@@ -98,7 +98,7 @@ def known() -> list[RegisteredRun]:
 
 
 def _is_folder(path: Path) -> bool:
-    return os.path.isdir(path)  # noqa: PTH112  no error where it may not be looked at
+    return os.path.isdir(path)  # noqa: PTH112  no error where it may not be read
 
 
 def _folder() -> Path:

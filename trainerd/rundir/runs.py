@@ -185,7 +185,7 @@ def _may(what: int, path: Path) -> bool:
 
 
 def _is_there(path: Path) -> bool:
-    return os.path.isdir(path) or os.path.islink(path)  # noqa: PTH112, PTH114  no error where it may not be looked at
+    return os.path.isdir(path) or os.path.islink(path)  # noqa: PTH112, PTH114  no error where it may not be read
 
 
 def _unit_of(path: Path) -> str:

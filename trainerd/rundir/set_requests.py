@@ -68,4 +68,4 @@ def _read(line: str) -> SetRequest:
     try:
         return msgspec.json.decode(line, type=SetRequest)
     except msgspec.DecodeError as error:
-        raise UsageError(f"a line is no request: {error}") from error
+        raise UsageError(f"a line is not a request: {error}") from error

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import psutil
 
 PATIENCE_SECS = 10.0
-LOOK_SECS = 0.25  # between two looks at what a process waits for
+LOOK_SECS = 0.25  # between two checks of what a process waits for
 AT_EXIT_SECS = 2.0  # for what is registered with atexit, where the process ends on another thread than the main one
 
 

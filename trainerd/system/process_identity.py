@@ -33,7 +33,7 @@ def is_process(pid: int, uptime_at_start: float) -> bool:
 def _look(pid: int) -> tuple[str, float]:
     """Return a process's state, as a letter, and the machine's uptime when it started, in seconds.
 
-    One small file, since a watcher looks at each run every second; see proc_pid_stat(5).
+    One small file, since a watcher checks each run every second; see proc_pid_stat(5).
 
     Raises:
       OSError: there is no such process.

@@ -34,7 +34,7 @@ class EventReader:
         self._inode = self._offset = 0
 
     def read(self) -> None:
-        """Read the new events; all from the beginning if the file is another one, since it was shortened.
+        """Read the new events; all from the beginning if the file was replaced, since it was shortened.
 
         Raises:
           StorageError: it cannot be read.

@@ -33,7 +33,7 @@ _SEEN_FOR_LONG = ("killed", "no progress")  # at each look, until the run starts
 
 
 class Watcher:
-    """Looks at all runs.
+    """Checks all runs.
 
     Args:
       config: what to notify of.

@@ -175,7 +175,7 @@ def _let_in(arrival: Arrival, terms: Terms, here: dict[int, Peer]) -> None:
         _refuse(wire, name, f"it is number {rank} of {size} workers, where there are {plan.size}: see cluster.workers")
     elif rank in here and not here[rank].is_gone:
         why = f"there is a worker {rank} already, {here[rank].name}: give each a rank of its own"
-        _refuse(wire, name, why, PeerLostError.exit_code)  # it may be the one before, of which a cable was cut
+        _refuse(wire, name, why, PeerLostError.exit_code)  # it may be the one before, whose cable was cut
     elif differs := difference(terms.about, hello.about, f"worker {rank}"):
         wire.close_after({"kind": "end", "phase": "failed", "why": _DIFFER + differs, "code": ConfigError.exit_code})
         raise ConfigError(_DIFFER + differs)

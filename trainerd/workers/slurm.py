@@ -27,7 +27,7 @@ def workers_of(
     missing = [name for name in (_NODES, _TASKS, _RANK) if not environment.get(name)]
     if missing:
         raise ConfigError(
-            f'cluster.workers = "slurm": {missing[0]} is not set, so this is no task of Slurm. Start it with '
+            f'cluster.workers = "slurm": {missing[0]} is not set, so this is not a task of Slurm. Start it with '
             "`srun trainerd run`; `trainerd install --slurm` writes a script that does."
         )
     hosts = show_hosts(environment[_NODES])
@@ -48,7 +48,7 @@ def tasks_per_node(text: str) -> list[int]:
     """
     found = [_COUNT.fullmatch(part) for part in text.split(",")]
     if not all(found):
-        raise ConfigError(f'cluster.workers = "slurm": {_TASKS} is {text!r}, which is no list such as "2(x3),1".')
+        raise ConfigError(f'cluster.workers = "slurm": {_TASKS} is {text!r}, which is not a list such as "2(x3),1".')
     return [int(each["tasks"]) for each in found if each for _ in range(int(each["nodes"] or 1))]
 
 

@@ -18,7 +18,7 @@ def read(path: Path) -> bytes | None:
     """Read the token; None if there is no file.
 
     Raises:
-      ConfigError: others may read it, or it is no token.
+      ConfigError: others may read it, or it is not a token.
       StorageError: it cannot be read.
     """
     with storage(f"read the cluster's token {path}", missing_ok=True):

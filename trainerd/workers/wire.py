@@ -101,7 +101,7 @@ class Wire:
         try:
             return msgspec.msgpack.decode(self._receive_frame(_MOST))
         except (msgspec.DecodeError, RecursionError) as error:
-            raise Gone(f"the other side sent what is no message: {error}") from None
+            raise Gone(f"the other side sent what is not a message: {error}") from None
 
     def close_after(self, message: Any) -> None:
         """Send a last message, if the other side takes it, and end the connection."""

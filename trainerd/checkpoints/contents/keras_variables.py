@@ -21,7 +21,7 @@ _METRICS, _SEEDS, _INNER, _INNER_OF_METRICS = "/.METRICS", "/.SEEDS", "/.INNER",
 # Where Keras lists once more what the program has under a name of its own, which is what stays the same.
 _LISTED_AGAIN = ("_trainable_variables", "_non_trainable_variables", "_layers", "_metrics", "_seed_generators")
 _SHOWN = 5  # names in a message
-_LONG = 1000  # elements of a list, such as a vocabulary, of which the first shows what the others are
+_LONG = 1000  # elements of a list, such as a vocabulary: the first shows what the others are
 _PLAIN = (str, bytes, int, float, type(None), np.ndarray)
 _Parts = Sequence[tuple[str, Any]]  # an owner first, and what `_walk` finds in it
 # What Keras calls in a step and does not track as it tracks a layer: not each variable in it is among its `variables`.

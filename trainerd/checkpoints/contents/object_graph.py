@@ -19,7 +19,7 @@ from trainerd.checkpoints.contents.device_copies import copies_of
 from trainerd.errors import EntryError
 
 GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
-_VALUED = (  # what has a value, beside variables; iterators have positions, and are made anew with their epochs
+_VALUED = (  # what has a value, beside variables; iterators have positions, and are made again with their epochs
     tf.train.experimental.PythonState,
     tf.lookup.experimental.DenseHashTable,
     tf.lookup.experimental.MutableHashTable,
@@ -106,7 +106,7 @@ def has_unrestored(status: Any, checkpoint: tf.train.Checkpoint, *, at_once: boo
     Args:
       status: what `Checkpoint.read` returned.
       checkpoint: the checkpoint whose `read` was called.
-      at_once: whether nothing was run since: later on a program may have made tables anew.
+      at_once: whether nothing was run since: later on a program may have made tables again.
     """
     read = status._checkpoint
     if not hasattr(read, "object_by_proto_id"):  # it was read by the names of variables, as TensorFlow 1 saved them

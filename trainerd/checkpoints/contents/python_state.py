@@ -143,7 +143,7 @@ def packed(values: Any, beside: Callable[[NDArray[Any]], Any] = lambda array: No
 
 @functools.lru_cache
 def _name_of(dtype: np.dtype[Any]) -> str:
-    """Return the name, which NumPy makes anew each time."""
+    """Return the name, which NumPy makes again each time."""
     return dtype.name
 
 

@@ -77,7 +77,7 @@ _HARMLESS_KINDS = {
         """,
 }
 HARMLESS = frozenset(name for names in _HARMLESS_KINDS.values() for name in names.split())
-# What they make ends with the step, or is made anew by the next one: a step finds nothing there that another left.
+# What they make ends with the step, or is made again by the next one: a step finds nothing there that another left.
 TEMPORARY = frozenset(
     """
     AnonymousHashTable AnonymousIterator AnonymousIteratorV2 AnonymousIteratorV3 AnonymousMemoryCache

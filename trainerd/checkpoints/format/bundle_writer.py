@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 LARGE = 1 << 18  # bytes: from there on a tensor is worth an entry made in Python
 WORTHWHILE = 1 << 23  # bytes of large tensors: below it SaveV2 is as fast
-_PIECE = 1 << 20  # bytes that are looked at in one go: they stay in the processor's cache meanwhile
+_PIECE = 1 << 20  # bytes that are checked in one go: they stay in the processor's cache meanwhile
 _ALIGNMENT = 64  # bytes: of TensorFlow's own memory, and a multiple of every number's size
 
 
@@ -241,7 +241,7 @@ def _memory(tensor: tf.Tensor) -> NDArray[np.uint8]:
         tensor = tf.bitcast(tensor, tf.uint16)
     try:
         found: NDArray[Any] = np.asarray(memoryview(tensor))
-    except ValueError:  # nor the types of eight bits and less, of which nothing large is made
+    except ValueError:  # nor the types of eight bits and less, which hold nothing large
         found = tensor.numpy()
     return np.ascontiguousarray(found).reshape(-1).view(np.uint8)
 

@@ -27,7 +27,7 @@ def numpy_input_fn(
       y: the same for the labels; None for none.
       batch_size: examples of a batch.
       num_epochs: how often they are read. None: for ever.
-      shuffle: whether they are shuffled, anew in each epoch.
+      shuffle: whether they are shuffled again in each epoch.
       queue_capacity: how many of them are shuffled at a time.
       num_threads: not used: it is the dataset that reads.
 

@@ -95,7 +95,7 @@ class _Rehearsal:
             cure = "read `trainerd status` and the log; the other one was not tried."
             return problem(f"not even this Python resumes from step {self._newest.step}: {error}", cure)
         if error := self._train(replace(other, nice=self._nice), there):
-            return problem(f"impossible with {other}: {error}", f"{_STAY}, or mend what it says.")
+            return problem(f"impossible with {other}: {error}", f"{_STAY}, or fix what it says.")
         steps = [_end(rundir).step for rundir in (here, there)]
         if steps[0] != steps[1]:
             said = f"impossible with {other}: it ends at step {steps[1]}, and this Python at {steps[0]}"

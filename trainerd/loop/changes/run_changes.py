@@ -172,7 +172,7 @@ class RunChanges:
         self._checkpointer.know_more(self._do(step))
 
     def _do(self, step: int) -> dict[Change, Change]:
-        """Do what lies ahead for this boundary. Returns the changes of which more is known now."""
+        """Do what lies ahead for this boundary. Returns the changes that are known better now."""
         due, known = [each for each in self._ahead if each.step == step], {}
         if not due or self._session is None:
             return {}
@@ -235,7 +235,7 @@ class RunChanges:
 
 
 def _stopped(bad: BadTurn, why: str) -> JobError:
-    return JobError(f"{bad.what}{why}. Look at the learning rate and the data.", step=bad.last, sound=False)
+    return JobError(f"{bad.what}{why}. Check the learning rate and the data.", step=bad.last, sound=False)
 
 
 def _known(names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Finds the step at which a run went wrong: a loss that is no number, or that is far above what it was. Pure."""
+"""Finds the step at which a run went wrong: a loss that is not a number, or that is far above what it was. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def bad_turn(
       before: what was known of the loss there.
       config: what counts as a spike, and what is to be done.
       smoothing: the time constant with which the loss is smoothed, in steps.
-      stops_on_nan: whether a loss that is no number is trouble.
+      stops_on_nan: whether a loss that is not a number is trouble.
     """
     if LOSS not in steps.names or not len(steps.rows):
         return None

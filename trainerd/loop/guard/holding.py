@@ -41,7 +41,7 @@ class Holding:
         self._began_at = timer()
         self._spent = 0.0  # seconds
         self._of_steps: BoundaryState | None = None
-        self._next_at = 0.0  # when that may be taken anew
+        self._next_at = 0.0  # when that may be taken again
 
     @contextlib.contextmanager
     def section(self, name: str, unfinished: tuple[str, ...]) -> Iterator[None]:

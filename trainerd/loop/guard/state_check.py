@@ -13,7 +13,7 @@ from trainerd.loop.contract import Model
 
 log = logging.getLogger(__name__)
 
-SHARE = 0.01  # of what is looked at, that the look may cost
+SHARE = 0.01  # of what is checked, that the look may cost
 
 
 class StateCheck:

@@ -23,7 +23,7 @@ LOSS = "loss"
 
 
 class Minima:
-    """Follows the loss of every step, and holds the state of the lowest boundary that was looked at.
+    """Follows the loss of every step, and holds the state of the lowest boundary that was checked.
 
     A look never brings the loop to a boundary: it uses those that come anyway, once a second. A snapshot has later
     steps copy what they write to. After one, the next one waits until it has cost no more than `minima_overhead` of the
@@ -36,7 +36,7 @@ class Minima:
 
     Attributes:
       valleys: what is known of the loss.
-      next_at: when a boundary may be looked at again, in seconds of the timer.
+      next_at: when a boundary may be checked again, in seconds of the timer.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Minima:
             self._is_new = True
 
     def consider(self, model: Savable, about: About, *, is_saved: bool = False) -> None:
-        """Look at the loss at this boundary. Take the state if it is the lowest; a minimum then waits to be saved.
+        """Check the loss at this boundary. Take the state if it is the lowest; a minimum then waits to be saved.
 
         Args:
           model: the model.

@@ -80,7 +80,7 @@ class Valleys:
         )
 
     def looked_at(self, step: int, *, smoothing: int, prominence: float) -> tuple[Valleys, Verdict]:
-        """Look at the smoothed loss at a boundary.
+        """Check the smoothed loss at a boundary.
 
         Args:
           step: of the boundary.

@@ -18,7 +18,7 @@ def call_input_fn(input_fn: Callable[..., Any], mode: str, params: Any, config: 
     """Call an input function on the CPU, with those of `mode`, `params` and `config` that it takes.
 
     Raises:
-      TypeError: it is no function.
+      TypeError: it is not a function.
     """
     if not callable(input_fn):
         raise TypeError(f"`input_fn` must be callable, given: {input_fn}")

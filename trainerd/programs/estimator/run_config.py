@@ -259,7 +259,7 @@ def _tf_config() -> dict[str, Any]:
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{_VARIABLE} is no JSON: {error}. It is {text[:200]!r}.") from None
+        raise ValueError(f"{_VARIABLE} is not JSON: {error}. It is {text[:200]!r}.") from None
     if not isinstance(found, dict):
         raise ValueError(f"{_VARIABLE} must be a JSON object, and is {text[:200]!r}.")
     return found

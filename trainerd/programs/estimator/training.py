@@ -97,7 +97,7 @@ class Training(ABC):
 
         Raises:
           Paused: a pause was requested; the last step is on disk.
-          NanLossDuringTrainingError: the loss is no number.
+          NanLossDuringTrainingError: the loss is not a number.
           ValueError: a new training has no batch at all.
         """
         begun, ran_out, self._done = self.step, False, 0

@@ -100,7 +100,7 @@ class Experiment(Scheduled):
                 "`tf.estimator.EstimatorSpec` instead."
             )
         if saving_listeners is not None and not self._core_estimator_used:
-            raise ValueError("`saving_listeners` must be `None` with an estimator that is no `trainerd.Estimator`.")
+            raise ValueError("`saving_listeners` must be `None` with an estimator that is not a `trainerd.Estimator`.")
         if train_steps_per_iteration is not None and not isinstance(train_steps_per_iteration, int):
             raise ValueError("`train_steps_per_iteration` must be an integer.")
         if local_eval_frequency is not None:
@@ -264,7 +264,7 @@ class Experiment(Scheduled):
           name: of the evaluation, for its curves.
 
         Raises:
-          ValueError: the predicate is no function.
+          ValueError: the predicate is not a function.
         """
         self._continuous_eval(
             self._eval_input_fn,
@@ -365,7 +365,7 @@ class Experiment(Scheduled):
           The metrics of the last evaluation, and what its exports gave; (None, None) if there was none.
 
         Raises:
-          ValueError: the predicate is no function.
+          ValueError: the predicate is not a function.
         """
         continues = as_predicate(continuous_eval_predicate_fn)
         once = self._once("one_pass", self._eval_input_fn)

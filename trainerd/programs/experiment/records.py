@@ -77,7 +77,7 @@ class Records:
         self._path = self._rundir.path / f"evaluations{f'-{name}' if name else ''}.json"
         self._seen: dict[str, dict[str, Any]] = {}
         self._exported: dict[str, set[str]] = {}
-        self.summary = read_json(self._path, Summary) or Summary()  # damaged: it is made anew
+        self.summary = read_json(self._path, Summary) or Summary()  # damaged: it is made again
 
     def go_back_to(self, step: int) -> None:
         """Forget evaluations of later steps, if any: the training has gone back, and they are of another line."""

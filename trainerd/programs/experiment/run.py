@@ -36,7 +36,7 @@ def run_experiment(
 
     Raises:
       ValueError: both kinds are mixed, something is missing, or there is no such schedule.
-      TypeError: `experiment_fn` is no function or returns no Experiment, or the schedule is no method.
+      TypeError: `experiment_fn` is not a function or returns no Experiment, or the schedule is not a method.
     """
     if not callable(experiment_fn):
         raise TypeError(f'Experiment builder "{experiment_fn}" is not callable.')

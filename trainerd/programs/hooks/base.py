@@ -63,7 +63,7 @@ class Hook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
 
     Attributes:
       by_clock: whether that depends on the time.
-      stops_at: the metric after whose first value that is no number it must be called; None for none.
+      stops_at: the metric after whose first value that is not a number it must be called; None for none.
     """
 
     by_clock = False

@@ -71,7 +71,7 @@ def fit(
       callbacks: `keras.callbacks`; what they remember is saved too.
       validation_split: the part of x and y, from their end, to validate with.
       validation_data: a `tf.data.Dataset`, or (x, y) or (x, y, sample_weight).
-      shuffle: whether arrays are shuffled, anew in each epoch.
+      shuffle: whether arrays are shuffled again in each epoch.
       class_weight: the weight of each class in the loss.
       sample_weight: the weight of each example in the loss.
       initial_epoch: the number of the first epoch, from 0.

@@ -47,7 +47,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
     What a hook raises ends the run: no hook after it is called, nor any `end`.
 
     One class, since TensorFlow's is one: programs reach into it by its private names, and after a preemption the
-    session that all of its methods use is made anew.
+    session that all of its methods use is made again.
 
     Args:
       session_creator: makes the session. Default: a ChiefSessionCreator.
@@ -163,10 +163,10 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         self._create()
 
     def _recover(self, what: str, error: BaseException) -> None:
-        """Announce that the session is made anew.
+        """Announce that the session is made again.
 
         Raises:
-          the error, if the session is not to be made anew.
+          the error, if the session is not to be made again.
         """
         if not self._recovers:
             raise error
@@ -242,7 +242,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
     # ------------------------------------------------------------------ a step
 
     def _recovering(self, run: Callable[[], Any]) -> Any:
-        """Run. If the cluster is preempted, make the session anew from the newest checkpoint and run again."""
+        """Run. If the cluster is preempted, make the session again from the newest checkpoint and run again."""
         while True:
             self._require_open()
             try:
@@ -326,7 +326,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         """Stop the threads and close the session.
 
         Raises:
-          what a thread raised first, unless it is a preemption, after which a session is made anew or none needed.
+          what a thread raised first, unless it is a preemption, after which a session is made again or none needed.
         """
         session, self._session = self._session, None
         self._attached.part()

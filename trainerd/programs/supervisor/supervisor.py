@@ -230,7 +230,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         """Hold a session that is restored or initialized and ready to run steps, while the block runs.
 
         What the block or a service raises is raised when the block ends, after everything was stopped and saved.
-        `tf.errors.OutOfRangeError` says that the input has ended, and is no error.
+        `tf.errors.OutOfRangeError` says that the input has ended, and is not an error.
 
         Args:
           master: the TensorFlow master.
@@ -386,7 +386,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         Args:
           threads: further threads to wait for.
           close_summary_writer: whether to close the summary writer.
-          ignore_live_threads: whether threads that do not stop in `stop_grace_secs` are no error.
+          ignore_live_threads: whether threads that do not stop in `stop_grace_secs` are not an error.
 
         Raises:
           Exception: what a service or a thread raised first.

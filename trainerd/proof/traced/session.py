@@ -81,7 +81,7 @@ class TracedSession:
         return getattr(self._session, name)
 
     def bind(self, flag: Flag) -> None:
-        """Look at this flag after every step."""
+        """Check this flag after every step."""
         self._flag = flag if isinstance(flag, Flag) else None  # the daemon's
         self._session.bind(flag)
 

@@ -1,6 +1,6 @@
 """The position that a dataset's iterator saves: the iterators within it.
 
-The form is TensorFlow's own: a vector of variants, of which each holds the name of an iterator, the keys of what it
+The form is TensorFlow's own: a vector of variants. Each holds the name of an iterator, the keys of what it
 saves, and the values (tensorflow/core/data/serialization_utils.cc). It is not public:
 tests/tensorflow/test_internals.py names the versions for which it holds.
 """

@@ -141,7 +141,7 @@ def graphs_of(dataset: tf.data.Dataset) -> list[Any]:
 
 
 def is_reshuffled(dataset: tf.data.Dataset) -> bool:
-    """Return whether a stage shuffles anew in each epoch."""
+    """Return whether a stage shuffles again in each epoch."""
     return stage_name(dataset) == "Shuffle" and getattr(dataset, "_reshuffle_each_iteration", None) is not False
 
 

@@ -16,7 +16,7 @@ from trainerd.sessions.input.pipeline import dataset_of, inputs, ops_of, repeats
 
 log = logging.getLogger(__name__)
 
-_OPENED_LATER = {"Shuffle", "Concatenate"}  # what they read is no part of a position before they have read of it
+_OPENED_LATER = {"Shuffle", "Concatenate"}  # what they read is not part of a position before they have read of it
 
 
 def has_position(prefix: Path) -> bool:

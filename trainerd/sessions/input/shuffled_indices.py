@@ -85,7 +85,7 @@ def shuffled_indices(
     options.autotune.enabled = False  # it fetches ahead, and what is fetched ahead is a part of the position
     found = starts.map(place).with_options(options)
     said = f"shuffled_indices(size={size}, seed={seed}, batch_size={batch_size}, epochs={epochs}, runs_on={runs_on})"
-    setattr(found, SAID, said)  # a saved position in another order is another place
+    setattr(found, SAID, said)  # a saved position means something else in another order
     return found
 
 

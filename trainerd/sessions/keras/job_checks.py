@@ -198,7 +198,7 @@ def _arrays_of(job: KerasJob) -> tuple[Any, int]:
     except (ValueError, TypeError, IndexError) as error:
         why = str(error) if len(str(error)) < 500 else f"{str(error)[:500]} …"
         raise EntryError(
-            f"KerasJob: data holds what is no array of examples: {why}. Arrays, or lists, tuples and dicts of arrays, "
+            f"KerasJob: data must hold arrays of examples: {why}. Arrays, or lists, tuples and dicts of arrays, "
             "are taken; for anything else make a dataset."
         ) from error
     if len(sizes) != 1 or not min(sizes):

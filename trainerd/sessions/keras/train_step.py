@@ -71,7 +71,7 @@ class LatestArrays:
 
     @property
     def variables(self) -> list[Any]:
-        """The variables that hold them. They are no part of the state, since the next step overwrites them unread."""
+        """The variables that hold them. They are not part of the state, since the next step overwrites them unread."""
         return list(self._kept.values())
 
     def keep(self, name: str, value: tf.Tensor) -> None:

@@ -60,7 +60,7 @@ def prepared(session: Any, fetches: Any) -> Callable[[], Any]:
     Raises:
       what `Session.run` raises for wrong fetches.
     """
-    public: Callable[[], Any] = tf1.Session.make_callable(session, fetches)  # it looks at them, and says what is wrong
+    public: Callable[[], Any] = tf1.Session.make_callable(session, fetches)  # it checks them, and says what is wrong
     tensors: dict[str, int] = {}
     operations: dict[str, None] = {}
     try:

@@ -63,7 +63,7 @@ def _is_unbounded(node: Any) -> bool:
 
 
 def _is_reshuffled(node: Any) -> bool:
-    """Return whether a stage shuffles anew in each epoch."""
+    """Return whether a stage shuffles again in each epoch."""
     return node.op.startswith("Shuffle") and not (_RESHUFFLES in node.attr and not node.attr[_RESHUFFLES].b)
 
 

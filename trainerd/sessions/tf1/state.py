@@ -268,8 +268,8 @@ class GraphState:
         ]
         needed = {op.type for op in ancestors(makers)}
         if len(makers) != 1 or "Placeholder" in needed:  # it is the program that knows with what
-            raise ValueError(f"the position of the input {name} does not fit it: it is another dataset.")
-        log.warning("the input %s is another dataset than before: it restarts", name, extra={"event": "input"})
+            raise ValueError(f"the position of the input {name} does not fit it: the dataset has changed.")
+        log.warning("the dataset of the input %s has changed: it restarts", name, extra={"event": "input"})
         _run(session, makers[0])
 
     def effects(self, fetches: Sequence[Any]) -> Effects:
@@ -319,7 +319,7 @@ class GraphState:
     def _forget_abandoned(self, session: Any) -> None:
         while self._abandoned:
             if feeds := self._abandoned.popleft():
-                with contextlib.suppress(tf.errors.OpError):  # of a session that was made anew since
+                with contextlib.suppress(tf.errors.OpError):  # of a session that was made again since
                     _run(session, self._forget, feeds)
 
 

@@ -67,7 +67,7 @@ class DeferredRestore:
         Raises:
           AssertionError, DataError, ValueError, tf.errors.OpError: it does not fit.
         """
-        self._status = self._tracked.checkpoint.read(str(prefix)).expect_partial()  # it is looked at later
+        self._status = self._tracked.checkpoint.read(str(prefix)).expect_partial()  # it is checked later
         self._waiting = stored_hidden(prefix)
         self._stored = {name for name, _ in tf.train.list_variables(str(prefix))}
         self._stored = {name for name in self._stored if name != GRAPH_KEY and not is_kept(name)}
@@ -132,7 +132,7 @@ class DeferredRestore:
             self._status.assert_consumed()
             missing = []
         except AssertionError:
-            # What is no part of the program's checkpoint any more is gone knowingly.
+            # What is not part of the program's checkpoint any more is gone knowingly.
             parts = tuple(f"{escaped(name)}/" for name in self._tracked.parts())
             missing = sorted(key for key in self._stored - set(self._keys()) if key.startswith(parts))
         if not missing:

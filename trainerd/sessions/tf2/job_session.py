@@ -450,7 +450,7 @@ class FunctionSession(Session):
 
     @property
     def _passing(self) -> list[Any]:
-        """Variables that a step writes and none reads: they are no part of the state."""
+        """Variables that a step writes and none reads: they are not part of the state."""
         return []
 
     @property

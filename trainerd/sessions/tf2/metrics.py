@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from trainerd.errors import EntryError
 
-LOSS = "loss"  # what a step's one number is named, and what is looked at for NaN and for minima
+LOSS = "loss"  # what a step's one number is named, and what is checked for NaN and for minima
 
 
 def layout(outputs: Any) -> tuple[tuple[str, ...], tf.DType]:

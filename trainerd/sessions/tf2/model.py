@@ -55,7 +55,7 @@ class CheckpointModel(Model):
       summaries: called on the summary schedule, with the default summary writer set; None for none.
 
     Raises:
-      EntryError: `checkpoint` is not a `tf.train.Checkpoint`, or its root is another object; or this is called in the
+      EntryError: `checkpoint` is not a `tf.train.Checkpoint`, or its root has changed; or this is called in the
         scope of a strategy.
     """
 

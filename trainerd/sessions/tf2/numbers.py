@@ -22,7 +22,7 @@ class Numbers:
       own: name to variable, or to `Settable`.
 
     Raises:
-      EntryError: one of its own is no scalar variable.
+      EntryError: one of its own is not a scalar variable.
     """
 
     def __init__(self, state: Mapping[str, Any], own: Mapping[str, Any]) -> None:

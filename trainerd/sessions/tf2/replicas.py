@@ -1,7 +1,7 @@
 """The replicas of a step: several devices of this process train one model, each on its part of every batch.
 
 A `tf.distribute.MirroredStrategy` has a copy of each variable on each device. There is one iterator, which gives whole
-batches, so a checkpoint holds one position, and a run may go on with another number of devices.
+batches, so a checkpoint holds one position, and a run may resume with another number of devices.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class StepRun(FunctionRun):
       others: what only a graph has a use for, by the names of the program's arguments.
 
     Raises:
-      EntryError: it is no `tf.train.Checkpoint`.
+      EntryError: it is not a `tf.train.Checkpoint`.
       ValueError: an argument is given that only a graph has a use for, or this is not the chief.
     """
 

@@ -170,7 +170,7 @@ class StepSession:
 
     def _function(self, step_fn: Any) -> _Function:
         """Return the entry of a step function. The function is kept too, so that no other gets its identity."""
-        # A method is another object each time it is asked for.
+        # A method is a new object each time it is asked for.
         key = (id(step_fn.__self__), step_fn.__func__) if inspect.ismethod(step_fn) else id(step_fn)
         if key not in self._functions:
             if not callable(step_fn):

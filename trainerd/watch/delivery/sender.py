@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-# In place of a folder: one notice is sent to try the channel; or the URLs of all channels are looked at.
+# In place of a folder: one notice is sent to try the channel; or the URLs of all channels are checked.
 TEST, CHECK = "-", "-check"
 _ended = process_wide("end signals", list[int]())
 
@@ -68,7 +68,7 @@ def _url(config: Path, name: str) -> str:
     for url in settings.load(config).watch.channels:
         if channel.identity(url) == name:
             return url
-    raise ConfigError(f"{config} has changed, and no longer has this channel: start the watcher anew.")
+    raise ConfigError(f"{config} has changed, and no longer has this channel: start the watcher again.")
 
 
 def _test_notice() -> Notice:

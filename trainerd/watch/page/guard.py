@@ -18,7 +18,7 @@ HEADER = "X-Trainerd"  # no page of another site can send it: a browser asks fir
 
 
 class RequestGuard:
-    """Looks at each request before anything is done.
+    """Checks each request before anything is done.
 
     Args:
       address: where the page listens.

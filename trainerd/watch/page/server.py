@@ -70,7 +70,7 @@ class Page:
         app = App(runs, RequestGuard(address, token))
         self._socket = bound(address)
         self.address = address if address.path is not None else replace(address, port=self._socket.getsockname()[1])
-        logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # that a request waits for another is no news
+        logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # that a request waits for another is not news
         self._connections: dict[int, Any] = {}  # by descriptor: waitress keeps them in it
         server: Any = waitress.server.create_server(  # what it gives depends on the socket
             app,

@@ -14,9 +14,9 @@ from trainerd.workers.engine.engine import Engine
 class ReplicatedLoop(GraphLoop):
     """Runs one traced step on all workers, in the graph.
 
-    After every so many steps the workers sum up their reasons to stop: a raised flag, or a metric that is no
-    number. All see the same sum, and all have the same limit. So all end after the same step; a metric that is no
-    number ends it some steps later than on one machine, within the same period.
+    After every so many steps the workers sum up their reasons to stop: a raised flag, or a metric that is
+    not a number. All see the same sum, and all have the same limit. So all end after the same step. A metric that is
+    not a number ends it some steps later than on one machine, within the same period.
 
     Args:
       engine: has the workers do it together.

@@ -36,7 +36,7 @@ def worker_batches(dataset: tf.data.Dataset) -> tf.data.Dataset:
       A dataset of the same structure, with the first dimension divided by the number of workers.
 
     Raises:
-      EntryError: a batch cannot be parted; or the dataset draws seeds itself, others on each worker.
+      EntryError: a batch cannot be split; or the dataset draws seeds itself, others on each worker.
     """
     place = cluster()
     if place.size > 1 and any(stage_name(each) == "Shuffle" and not has_seed(each) for each in stages(dataset)):
@@ -54,7 +54,7 @@ def worker_batches(dataset: tf.data.Dataset) -> tf.data.Dataset:
             )
         if size % place.size:
             raise EntryError(
-                f"worker_batches: a batch of {size} cannot be parted among {place.size} workers. Take a multiple of "
+                f"worker_batches: a batch of {size} cannot be split among {place.size} workers. Take a multiple of "
                 f"{place.size}."
             )
 

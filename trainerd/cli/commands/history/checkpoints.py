@@ -13,6 +13,7 @@ import click
 
 from trainerd.cli import options
 from trainerd.cli.advice import how_to_start
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.columns import GAP, lines, width
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError
@@ -24,13 +25,20 @@ from trainerd.text import figure, size
 _REASON = 3  # its column
 
 
-@click.command("checkpoints")
+@click.command(
+    "checkpoints",
+    cls=CommandWithExamples,
+    examples={
+        "trainerd checkpoints": "List the checkpoints of the run of the current folder.",
+        "trainerd checkpoints digits --json": "Print those of the run `digits` for a program.",
+    },
+)
 @options.of_one_argument
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, on one line.")
 def command(run: options.RunOptions, as_json: bool) -> None:
-    """Show the checkpoints of a run: step, time, size, reason, metrics and marks. The newest step is the last.
+    """Show the checkpoints of a run: step, time, size, reason, metrics and marks. The newest step is the last line.
 
-    It reads the manifests and verifies no files.
+    The command reads the manifests and does not verify the files.
     """
     rundir = options.find_rundir(run)
     entries = timeline(rundir)

@@ -12,6 +12,7 @@ import click
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.cli import as_owner, options
+from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
 from trainerd.config.fingerprint import differences
 from trainerd.daemon import tensorflow_import
@@ -38,15 +39,23 @@ class Side:
     step: int | None
 
 
-@click.command("diff")
+@click.command(
+    "diff",
+    cls=CommandOfRun,
+    examples={
+        "trainerd diff 500 900": "Compare two checkpoints of the run of the current folder.",
+        "trainerd diff runs/first runs/second": "Compare two runs at the steps that both have saved.",
+    },
+    exits={0: "The checkpoints are equal.", 1: "They differ.", 65: "A checkpoint is damaged."},
+)
 @click.argument("one", metavar="A")
 @click.argument("other", metavar="B")
 @options.of_one_run
 def command(one: str, other: str, run: options.RunOptions) -> None:
-    """Compare two checkpoints, or two run directories at their common steps.
+    """Compare two checkpoints, or two runs.
 
-    A and B are each a step of this run, the path of a checkpoint such as runs/a/model.ckpt-500, or a run directory. The
-    exit code is 0 if they are equal and 1 if they differ, as with diff(1).
+    A and B are each a step of this run, the path of a checkpoint such as runs/a/model.ckpt-500, or a run directory. Two
+    run directories are compared at the steps that both have saved. Variables are compared bit for bit.
     """
     sides = [_side(said, run) for said in (one, other)]
     for side in sides:

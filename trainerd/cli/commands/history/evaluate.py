@@ -12,6 +12,7 @@ import click
 import psutil
 
 from trainerd.cli import as_owner, completion, options
+from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
 from trainerd.config.schema import Config
 from trainerd.daemon import tensorflow_import
@@ -29,19 +30,28 @@ POLL_SECS = 1.0
 _NICE = 10
 
 
-@click.command("evaluate")
+@click.command(
+    "evaluate",
+    cls=CommandOfRun,
+    examples={
+        "trainerd evaluate": "Evaluate the newest checkpoint.",
+        "trainerd evaluate 500 900": "Evaluate the checkpoints of two steps.",
+        "trainerd evaluate digits --all --follow": "Evaluate all checkpoints of a run, and each new one.",
+    },
+    exits={70: "A checkpoint could not be evaluated. The others were."},
+)
 @click.argument("steps", metavar="[STEP]...", type=options.Whole(min=0), nargs=-1, shell_complete=completion.steps)
-@click.option("--all", "every", is_flag=True, help="All checkpoints of the run's present line.")
-@click.option("--minima", is_flag=True, help="Those that were kept as minima of the loss.")
+@click.option("--all", "every", is_flag=True, help="All checkpoints of the run's current line.")
+@click.option("--minima", is_flag=True, help="The checkpoints that were kept as minima of the loss.")
 @click.option(
     "--since",
     type=options.Whole(min=0),
     metavar="STEP",
     shell_complete=completion.steps,
-    help="Those of STEP and later.",
+    help="The checkpoints of STEP and later.",
 )
 @click.option("--follow", is_flag=True, help="Evaluate each new one as it appears, until the run is over.")
-@click.option("--again", is_flag=True, help="Also those that were evaluated before.")
+@click.option("--again", is_flag=True, help="Also the checkpoints that were evaluated before.")
 @click.option("--entry", metavar="MODULE:ATTRIBUTE", help="A job with the same state and other data.")
 @options.of_one_run
 def command(
@@ -56,7 +66,7 @@ def command(
 ) -> None:
     """Evaluate checkpoints with the job's evaluation, and keep the results beside them. Default: the newest.
 
-    It runs at low priority, beside a run that trains too. A command that was interrupted resumes where it was.
+    It runs at low priority and may run beside the training. An interrupted command resumes where it was.
     """
     if bool(steps) + every + minima + (since is not None) > 1:
         raise UsageError("choose one of STEP, --all, --minima and --since.")

@@ -12,6 +12,7 @@ import click
 
 from trainerd.cli import completion, options
 from trainerd.cli.advice import how_to_start, how_to_train_fork
+from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
 from trainerd.config import edit, tables
 from trainerd.config import parse as configs
@@ -25,19 +26,31 @@ from trainerd.system.durable_files import remove_temporaries, storage, write_ato
 from trainerd.system.staging import require_free
 
 
-@click.command("fork")
+@click.command(
+    "fork",
+    cls=CommandOfRun,
+    examples={
+        "trainerd fork 500 runs/second": "Make a run that begins at step 500.",
+        "trainerd fork digits best runs/longer --set max_steps=9000": "Make one that trains longer.",
+    },
+)
 @click.argument("where", metavar="STEP|best|minimum", shell_complete=completion.targets)
 @click.argument("folder", metavar="NEWDIR", type=options.GivenPath(path_type=Path, file_okay=False))
-@click.option("--set", "said", multiple=True, metavar="KEY=VALUE", help="A key of the config, for the new run.")
-@click.option("--metric", shell_complete=completion.metrics, help="The metric of `best`. Default: the config's `best`.")
-@click.option("--line", type=options.Whole(min=1), help="An earlier line of the run, which STEP is of.")
+@click.option("--set", "said", multiple=True, metavar="KEY=VALUE", help="A key of the new run's config; repeatable.")
+@click.option(
+    "--metric",
+    metavar="METRIC",
+    shell_complete=completion.metrics,
+    help="The metric of `best`. Default: the config's `best`.",
+)
+@click.option("--line", type=options.Whole(min=1), help="The number of the earlier line that has STEP.")
 @options.of_one_run
 def command(
     where: str, folder: Path, said: tuple[str, ...], metric: str | None, line: int | None, run: options.RunOptions
 ) -> None:
-    """Make NEWDIR a run directory that begins at a checkpoint. The run that it is of is not touched, and may train.
+    """Make a new run directory, NEWDIR, that starts at a checkpoint. The run itself is not changed and may train.
 
-    With --set, a config for it is written beside the config, with the name of NEWDIR.
+    With --set, a config for the new run is written beside the config. It has the name of NEWDIR.
     """
     rundir, folder = options.run_to_change(run), folder.absolute()
     changes = edit.read_changes(said)

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import completion, options
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError
 from trainerd.history import plots
@@ -20,25 +21,39 @@ from trainerd.history.story import MomentKind, Story, story_of
 _WIDTH, _HEIGHT = 100, 30  # characters, where there is no terminal
 
 
-@click.command("history")
+@click.command(
+    "history",
+    cls=CommandWithExamples,
+    examples={
+        "trainerd history": "Draw the loss in the terminal.",
+        "trainerd history digits --metric val_accuracy --image accuracy.png": "Write a picture of another metric.",
+    },
+    exits={69: "The run has no curve of this metric."},
+)
 @click.option(
     "--metric",
     "tag",
+    metavar="METRIC",
     shell_complete=completion.metrics,
     default="loss",
     show_default=True,
-    help="The metric that is drawn.",
+    help="The metric to draw.",
 )
 @click.option(
     "--smooth",
     type=click.FloatRange(min=1),
+    metavar="N",
     default=20.0,
     show_default=True,
     help="The time constant of the smoothing, in points of the curve.",
 )
 @click.option("--log", is_flag=True, help="Use a logarithmic scale.")
-@click.option("--image", type=options.GivenPath(path_type=Path, dir_okay=False), help="Write a .png or .svg.")
-@click.option("--json", "as_json", is_flag=True, help="Print the points and what happened, on one line.")
+@click.option(
+    "--image",
+    type=options.GivenPath(path_type=Path, dir_okay=False),
+    help="Write a picture, .png or .svg, and draw nothing.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the points and the events, on one line.")
 @options.of_one_argument
 def command(tag: str, smooth: float, log: bool, image: Path | None, as_json: bool, run: options.RunOptions) -> None:
     """Draw the smoothed loss over the steps, with checkpoints, minima, evaluations, pauses, crashes and rollbacks."""

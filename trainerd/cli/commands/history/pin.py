@@ -9,6 +9,7 @@ import click
 from trainerd.checkpoints import manifest
 from trainerd.checkpoints.manifest import DamagedError
 from trainerd.cli import completion, options
+from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
 from trainerd.errors import UsageError
 from trainerd.rundir.paths import RunDirectory
@@ -17,11 +18,21 @@ from trainerd.system.durable_files import fsync_directory, storage
 from trainerd.system.regular_files import open_to_append
 
 
-@click.command("pin")
+@click.command(
+    "pin",
+    cls=CommandOfRun,
+    examples={
+        "trainerd pin 500": "Keep the checkpoint of step 500.",
+        "trainerd pin digits 500": "Keep that of the run `digits`.",
+    },
+)
 @click.argument("step", type=options.Whole(min=0), shell_complete=completion.steps)
 @options.of_one_run
 def command(step: int, run: options.RunOptions) -> None:
-    """Keep the checkpoint of STEP, whatever retention says. The same as `touch LOGDIR/model.ckpt-STEP.pin`."""
+    """Keep the checkpoint of STEP, whatever retention says.
+
+    `touch LOGDIR/model.ckpt-STEP.pin` does the same.
+    """
     rundir = options.run_to_change(run)
     require_checkpoint(rundir, step)
     pin = rundir.pin(step)

@@ -12,6 +12,7 @@ from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.cli import completion, options, requests
 from trainerd.cli.advice import how_to_start
+from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
 from trainerd.errors import InUseError, NotRunningError, StorageError, UsageError
 from trainerd.history import rollback
@@ -23,19 +24,29 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, read_state
 
 
-@click.command("rollback")
+@click.command(
+    "rollback",
+    cls=CommandOfRun,
+    examples={
+        "trainerd rollback best": "Go back to the best checkpoint.",
+        "trainerd rollback digits 500": "Go back to step 500 in the run `digits`.",
+    },
+    exits={64: "There is no such checkpoint, or it does not verify.", 75: "Another rollback of this run is under way."},
+)
 @click.argument("where", metavar="STEP|best|minimum", shell_complete=completion.targets)
 @click.option(
     "--metric",
+    metavar="METRIC",
     shell_complete=completion.metrics,
     help="The metric of `best` and `minimum`, such as val_accuracy. Default: the config's `best`.",
 )
-@click.option("--line", type=options.Whole(min=1), help="An earlier line of the run, which STEP is of.")
+@click.option("--line", type=options.Whole(min=1), help="The number of the earlier line that has STEP.")
 @options.of_one_run
 def command(where: str, metric: str | None, line: int | None, run: options.RunOptions) -> None:
-    """Go back to the checkpoint of a step: a run that trains continues there, another one resumes there.
+    """Go back to an earlier checkpoint: that of a step, the best one, or the lowest minimum of the loss.
 
-    Nothing is deleted: what lay ahead is an earlier line of the run from then on.
+    A run that trains continues from there. A run that does not train resumes there at its next start. Nothing is
+    deleted: the later checkpoints become an earlier line of the run.
     """
     rundir = options.run_to_change(run)
     asked = options.asked_rundir(rundir)

@@ -5,17 +5,25 @@ from __future__ import annotations
 import click
 
 from trainerd.cli import completion, options
+from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
 from trainerd.errors import UsageError
 from trainerd.system import safe_paths
 from trainerd.system.durable_files import storage
 
 
-@click.command("unpin")
+@click.command(
+    "unpin",
+    cls=CommandOfRun,
+    examples={
+        "trainerd unpin 500": "Let retention delete the checkpoint of step 500.",
+        "trainerd unpin digits 500": "The same for the run `digits`.",
+    },
+)
 @click.argument("step", type=options.Whole(min=0), shell_complete=completion.steps)
 @options.of_one_run
 def command(step: int, run: options.RunOptions) -> None:
-    """Let retention decide about the checkpoint of STEP again. It is not deleted before the next save."""
+    """Let retention decide about the checkpoint of STEP again. The next save may delete it."""
     rundir = options.run_to_change(run)
     if step not in rundir.pinned():
         pinned = ", ".join(map(str, sorted(rundir.pinned()))) or "none"

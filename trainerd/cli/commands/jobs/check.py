@@ -10,6 +10,7 @@ from typing import TextIO
 import click
 
 from trainerd.cli import options
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.options import RunOptions
 from trainerd.cli.say import say
 from trainerd.config.bare_script import is_script
@@ -35,7 +36,20 @@ class _Warnings(logging.StreamHandler[TextIO]):
         super().emit(record)
 
 
-@click.command("check")
+@click.command(
+    "check",
+    cls=CommandWithExamples,
+    examples={
+        "trainerd check": "Try the job of the current folder.",
+        "trainerd check train.py -- --batch-size 64": "Try a script with its arguments.",
+    },
+    exits={
+        0: "The job works.",
+        69: "The job could not be loaded.",
+        70: "A step, the save or the restore failed.",
+        78: "The config is wrong.",
+    },
+)
 @options.of_trial
 def command(run: RunOptions) -> None:
     """Validate the config, build the job, and run two steps, one save and one restore in a scratch folder.
@@ -43,7 +57,7 @@ def command(run: RunOptions) -> None:
     For a KerasJob the two steps count as an epoch. So the end of an epoch is tried too, with a validation, the
     callbacks and a third step.
 
-    The run directory is not touched.
+    The run directory is not changed.
     """
     warnings, logger = _Warnings(), logging.getLogger("trainerd")
     logger.addHandler(warnings)

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import as_owner, options
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.installed import service_of
 from trainerd.cli.say import say
 from trainerd.doctor import facts as known
@@ -22,7 +23,15 @@ from trainerd.errors import DiagnosisError
 from trainerd.text import counted
 
 
-@click.command("doctor")
+@click.command(
+    "doctor",
+    cls=CommandWithExamples,
+    examples={
+        "trainerd doctor": "Diagnose the run of the current folder.",
+        "trainerd doctor digits --python ../new-venv": "Rehearse an upgrade of the run `digits`.",
+    },
+    exits={0: "There is no problem; there may be warnings.", 70: "There is a problem."},
+)
 @options.of_one_argument
 @click.option(
     "--python",
@@ -34,7 +43,7 @@ from trainerd.text import counted
 def command(run: options.RunOptions, python: Path | None, as_json: bool) -> None:
     """Diagnose a run: disk, file system, permissions, clock, unit, memory, versions, GPU.
 
-    The run directory is not touched, and TensorFlow is not imported.
+    Each problem is shown with its cure. The run directory is not changed, and TensorFlow is not imported.
     """
     config = options.config_of_run(run)
     rundir = options.find_rundir(options.RunOptions(logdir=config.rundir))

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import chosen, completion, options
+from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
 from trainerd.daemon import tensorflow_import
 from trainerd.system.staging import require_free
@@ -14,7 +15,15 @@ from trainerd.system.staging import require_free
 _ARCHIVES = {"tar.gz": ".tar.gz", "zip": ".zip"}
 
 
-@click.command("export")
+@click.command(
+    "export",
+    cls=CommandOfRun,
+    examples={
+        "trainerd export release": "Package the newest checkpoint into the new folder `release`.",
+        "trainerd export digits best release --archive tar.gz": "Package the best one of a run as release.tar.gz.",
+    },
+    exits={70: "The outputs differ from those of the checkpoint. Nothing was exported."},
+)
 @click.argument("words", metavar="[STEP|best|minimum] OUT", nargs=-1, required=True, shell_complete=completion.targets)
 @chosen.metric_option
 @click.option(
@@ -22,14 +31,14 @@ _ARCHIVES = {"tar.gz": ".tar.gz", "zip": ".zip"}
     "formats",
     type=click.Choice(["savedmodel", "keras", "weights"]),
     multiple=True,
-    help="May be repeated. Default: a SavedModel, and a .keras file of a Keras model.",
+    help="The format; repeatable. Default: a SavedModel and, for a Keras model, a .keras file.",
 )
-@click.option("--archive", type=click.Choice([*_ARCHIVES]), help="Write OUT.tar.gz or OUT.zip, and no folder.")
+@click.option("--archive", type=click.Choice([*_ARCHIVES]), help="Write OUT.tar.gz or OUT.zip in place of a folder.")
 @options.of_one_run
 def command(
     words: tuple[str, ...], metric: str | None, formats: tuple[str, ...], archive: str | None, run: options.RunOptions
 ) -> None:
-    """Write the model of a checkpoint, its metrics, and the checksums of all files into the new folder OUT.
+    """Package a checkpoint: its model, its metrics and the checksums of all files, in the new folder OUT.
 
     A separate process loads the model, and its outputs are compared with the checkpoint's. If they differ, nothing is
     exported. Default: the newest checkpoint.

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import options
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
 from trainerd.config import parse as configs
 from trainerd.errors import UsageError
@@ -15,13 +16,20 @@ from trainerd.system.durable_files import storage
 _EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 
-@click.command("init")
+@click.command(
+    "init",
+    cls=CommandWithExamples,
+    examples={
+        "trainerd init mnist": "Write mnist/trainerd.toml and mnist/job.py.",
+        "trainerd init . --keras": "Write a config here, for the Keras script train.py.",
+    },
+)
 @click.argument("directory", metavar="DIR", type=options.GivenPath(path_type=Path, file_okay=False))
 @click.option("--keras", is_flag=True, help="Write a Keras script, train.py, in place of the job.")
 def command(directory: Path, keras: bool) -> None:
-    """Write a commented trainerd.toml and a small job into DIR. They train as they stand.
+    """Write a commented trainerd.toml and a small job into DIR. They train as they are.
 
-    It never replaces a file. If DIR has a job.py or a train.py, the config is written for that.
+    Existing files are kept. If DIR has a job.py, or with --keras a train.py, only the config is written.
     """
     starter = _EXAMPLES / ("keras_starter" if keras else "starter")
     config, job = directory / configs.NAME, directory / ("train.py" if keras else configs.JOB)

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import slurm_script
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.install_files import make_users, write_files
 from trainerd.cli.install_plan import Plan, make_plan
 from trainerd.cli.options import GivenPath, command_line, load_config
@@ -19,10 +20,22 @@ from trainerd.errors import UsageError
 from trainerd.system import machine
 
 
-@click.command("install")
-@click.option("--user", "for_user", is_flag=True, help="For you alone: ~/.config/systemd/user. The default.")
-@click.option("--system", "for_all", is_flag=True, help="For the machine: /etc/systemd/system. The default of root.")
-@click.option("--name", help="One of several runs: writes trainerd@.service, for `systemctl start trainerd@NAME`.")
+@click.command(
+    "install",
+    cls=CommandWithExamples,
+    examples={
+        "trainerd install --user": "Install a unit for the config of the current folder.",
+        "sudo trainerd install --system --name digits": "Install one for /etc/trainerd/digits.toml.",
+        "trainerd install --user --dry-run": "Show the unit.",
+    },
+)
+@click.option(
+    "--user", "for_user", is_flag=True, help="For your user: ~/.config/systemd/user. The default, except for root."
+)
+@click.option("--system", "for_all", is_flag=True, help="For the machine: /etc/systemd/system. The default for root.")
+@click.option(
+    "--name", metavar="NAME", help="One of several runs: write trainerd@.service, for `systemctl start trainerd@NAME`."
+)
 @click.option(
     "-c",
     "--config",
@@ -30,7 +43,9 @@ from trainerd.system import machine
     type=GivenPath(path_type=Path),
     help="The config. Default: /etc/trainerd/trainerd.toml with --system, ./trainerd.toml with --user.",
 )
-@click.option("--slurm", is_flag=True, help="Write trainerd.sbatch beside the config, a script for Slurm, and no unit.")
+@click.option(
+    "--slurm", is_flag=True, help="Write a script for Slurm, trainerd.sbatch, beside the config in place of a unit."
+)
 @click.option(
     "--watch", "is_watcher", is_flag=True, help="Install the watcher, trainerd-watch.service, in place of a run."
 )

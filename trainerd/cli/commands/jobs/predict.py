@@ -7,11 +7,19 @@ from pathlib import Path
 import click
 
 from trainerd.cli import chosen, completion, options
+from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
 from trainerd.daemon import tensorflow_import
 
 
-@click.command("predict")
+@click.command(
+    "predict",
+    cls=CommandOfRun,
+    examples={
+        "trainerd predict -o predictions.csv": "Write the predictions of the newest checkpoint.",
+        "trainerd predict digits 500 -o predictions.csv": "Write those of step 500 of the run `digits`.",
+    },
+)
 @click.argument("words", metavar="[STEP|best|minimum]", nargs=-1, shell_complete=completion.targets)
 @chosen.metric_option
 @click.option(
@@ -19,12 +27,13 @@ from trainerd.daemon import tensorflow_import
     "--output",
     type=options.GivenPath(path_type=Path, dir_okay=False),
     required=True,
-    help="The file, with a header.",
+    help="The CSV file.",
 )
 @options.of_one_run
 def command(words: tuple[str, ...], metric: str | None, output: Path, run: options.RunOptions) -> None:
-    """Write the job's predictions, such as a submission: one row for each example, with its id. Default: the newest
-    checkpoint.
+    """Write the predictions of a checkpoint as a CSV file: one row for each example, with its id.
+
+    Default: the newest checkpoint.
     """
     where, _ = chosen.words_of((*words, ""), "STEP")
     output = output.absolute()

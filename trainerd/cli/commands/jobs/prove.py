@@ -8,25 +8,36 @@ from pathlib import Path
 import click
 
 from trainerd.cli import options
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.options import RunOptions
 from trainerd.cli.say import say
 from trainerd.daemon import tensorflow_import
 from trainerd.errors import UsageError
 
 
-@click.command("prove")
+@click.command(
+    "prove",
+    cls=CommandWithExamples,
+    examples={
+        "trainerd prove": "Interrupt 100 steps of the job of the current folder four times.",
+        "trainerd prove --steps 500 --interruptions 8 --seed 1": "Interrupt 500 steps eight times, at other moments.",
+    },
+    exits={0: "The runs are the same, bit for bit.", 70: "They differ, or the job cannot be interrupted."},
+)
 @options.of_trial
-@click.option("--steps", type=options.Whole(min=2), default=100, show_default=True, help="The steps of each run.")
+@click.option(
+    "--steps", type=options.Whole(min=2), default=100, show_default=True, help="The number of steps of each run."
+)
 @click.option(
     "--interruptions",
     type=options.Whole(min=1),
     default=4,
     show_default=True,
-    help="How often the second is interrupted.",
+    help="How often the second run is interrupted.",
 )
-@click.option("--seed", type=options.Whole(min=0), default=0, help="The seed of the moments of interruption.")
+@click.option("--seed", type=options.Whole(min=0), default=0, help="The seed of the steps at which it is interrupted.")
 @click.option(
-    "--workers", type=options.Whole(1, 64), default=1, help="How many workers train together, on this machine."
+    "--workers", type=options.Whole(1, 64), default=1, help="How many workers train together on this machine."
 )
 @click.option(
     "--keep", type=options.GivenPath(path_type=Path, file_okay=False), help="Keep the runs in this new folder."
@@ -34,8 +45,9 @@ from trainerd.errors import UsageError
 def command(run: RunOptions, steps: int, interruptions: int, seed: int, workers: int, keep: Path | None) -> None:
     """Check that interruptions do not change this job's result.
 
-    Trains some steps without a stop, and again with pauses and SIGKILLs, in a scratch folder, and compares every batch,
-    every metric of every step and every variable, bit for bit. The run directory is not touched.
+    The command trains some steps without a stop, and the same steps again with pauses and SIGKILLs, in a scratch
+    folder. Then it compares every batch, every metric of every step and every variable, bit for bit. The run directory
+    is not changed.
     """
     from trainerd.proof.prove import Proof  # and NumPy with it
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import click
 
 from trainerd.cli import options
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.columns import lines
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError
@@ -35,7 +36,14 @@ class _Span(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
         return float(found[1]) * _UNITS[found[2]]
 
 
-@click.command("events")
+@click.command(
+    "events",
+    cls=CommandWithExamples,
+    examples={
+        "trainerd events": "Show the last 50 events of the run of the current folder.",
+        "trainerd events digits --kind failure --since 2d": "Show the failures of a run in the last two days.",
+    },
+)
 @options.of_one_argument
 @click.option(
     "--kind",
@@ -50,13 +58,13 @@ class _Span(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
     "--lines",
     "count",
     type=options.Whole(min=1),
-    help="How many of the last events. Default: 50; with --json all.",
+    help="The number of events. Default: the last 50; with --json, all.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, on one line.")
 def command(
     run: options.RunOptions, kinds: tuple[str, ...], since: float | None, count: int | None, as_json: bool
 ) -> None:
-    """Show what happened to a run, the newest last: starts, pauses, failures, kills, saves that failed, rollbacks."""
+    """Show the events of a run, the newest last: starts, pauses, failures, kills, saves that failed, rollbacks."""
     rundir = options.find_rundir(run)
     begin = 0.0 if since is None else time.time() - since
     found = [event for event in run_events.read(rundir) if event.at >= begin and (not kinds or event.kind in kinds)]

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.columns import lines, width
 from trainerd.cli.say import say
 from trainerd.errors import UsageError
@@ -25,18 +26,25 @@ _TAGS = _HEAD.index("tags")
 _NONE = "No run is known here. `trainerd run` trains one."
 
 
-@click.command("list")
-@click.option("-w", "--watch", is_flag=True, help="Show them again every second, until Ctrl-C.")
-@click.option("--running", "is_running", is_flag=True, help="Only those that train now.")
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only those with this tag; repeatable.")
+@click.command(
+    "list",
+    cls=CommandWithExamples,
+    examples={
+        "trainerd list": "Show all runs.",
+        "trainerd list --running --sort -rate": "Show those that train now, the fastest first.",
+    },
+)
+@click.option("-w", "--watch", is_flag=True, help="Show the list again every second, until Ctrl-C.")
+@click.option("--running", "is_running", is_flag=True, help="Only runs that train now.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only runs with this tag; repeatable.")
 @click.option(
-    "--sort", "column", metavar="COLUMN", help="Sort by a column or a metric; with - in front, the largest first."
+    "--sort", "column", metavar="COLUMN", help="Sort by a column or a metric; with `-` in front, the largest first."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, on one line.")
 def command(watch: bool, is_running: bool, tags: tuple[str, ...], column: str | None, as_json: bool) -> None:
     """Show every run of yours on this machine, and those of the machine's services, whatever started them.
 
-    A run is known once it has started. Other commands take the name that is shown here in place of a folder.
+    A run is listed once it has started. Other commands take the name that is shown here: `trainerd status NAME`.
     """
     while True:
         runs = chosen(all_runs(), tags, column, is_running=is_running)

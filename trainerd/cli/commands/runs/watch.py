@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import options
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
 from trainerd.daemon import logs
 from trainerd.daemon.systemd.notify import Notifier
@@ -39,7 +40,15 @@ log = logging.getLogger(__name__)
 _LEAVE_SECS = 5.0
 
 
-@click.command("watch")
+@click.command(
+    "watch",
+    cls=CommandWithExamples,
+    examples={
+        "trainerd watch": "Watch all runs with ~/.config/trainerd/watch.toml.",
+        "trainerd watch --config watch.toml --test": "Send a test notification to each channel of a config.",
+    },
+    exits={75: "Another watcher of yours runs.", 78: "The config is wrong."},
+)
 @click.option(
     "-c",
     "--config",
@@ -53,7 +62,7 @@ _LEAVE_SECS = 5.0
 def command(config_path: Path | None, is_test: bool) -> None:
     """Send notifications and serve a dashboard of all runs until Ctrl-C or SIGTERM.
 
-    watch.toml says whom it notifies, of what, and where the page is: see docs/watch.md.
+    The config, watch.toml, says whom it notifies, of what, and at which address the dashboard is served.
     """
     path = settings.find(config_path)
     found = settings.load(path)
@@ -103,7 +112,7 @@ def _require_channels(path: Path | None, found: Settings) -> None:
       ConfigError: it does not know one, or is not installed.
     """
     if path is not None and found.watch.channels:
-        with storage("start a process that looks at the channels"):
+        with storage("start a process that checks the channels"):
             process = senders.start(path, "", CHECK)
         _, why = process.communicate()
         if process.returncode == ConfigError.exit_code:

@@ -8,25 +8,39 @@ import sys
 import click
 
 from trainerd.cli import options
+from trainerd.cli.app import CommandWithExamples, GroupWithExamples
 from trainerd.cli.options import RunOptions
 from trainerd.cli.say import say
 from trainerd.daemon.keeping_alive import Kept, keep_alive
 from trainerd.workers.plan import RANK, WORKERS, free_ports
 
+_EXAMPLES = {
+    "trainerd cluster run": "Train with two workers.",
+    "trainerd cluster run --workers 4 --max-steps 1000": "Train with four, until step 1000.",
+}
 
-@click.group("cluster")
+
+@click.group("cluster", cls=GroupWithExamples, examples=_EXAMPLES)
 def command() -> None:
-    """Several workers that train one model together."""
+    """Train one model with several workers."""
 
 
-@command.command("run")
-@click.option("-n", "--workers", "count", type=options.Whole(min=1, max=64), default=2, help="How many. Default: 2.")
+@command.command("run", cls=CommandWithExamples, examples=_EXAMPLES)
+@click.option(
+    "-n",
+    "--workers",
+    "count",
+    type=options.Whole(min=1, max=64),
+    default=2,
+    show_default=True,
+    help="The number of workers.",
+)
 @options.of_a_run
 def command_run(run: RunOptions, count: int) -> None:
     """Train with several workers on this machine, to try a job.
 
-    The chief is shown; the others log to workers/RANK/trainerd.log in the run directory. A worker that is killed is
-    started again, and all resume from the newest checkpoint. Ctrl-C saves and ends all.
+    The terminal shows the chief. The others log to workers/RANK/trainerd.log in the run directory. A worker that is
+    killed is started again, and all resume from the newest checkpoint. Ctrl-C saves and ends all.
     """
     options.load_config(run.config_path)  # its mistakes are shown once
     environment = {**os.environ, WORKERS: ",".join(f"127.0.0.1:{port}" for port in free_ports(count))}

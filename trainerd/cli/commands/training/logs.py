@@ -12,20 +12,29 @@ from typing import TextIO
 import click
 
 from trainerd.cli import options
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError
 from trainerd.system.durable_files import storage
 from trainerd.system.regular_files import open_to_read
 
-_LINE_BYTES = 4096  # of the end of the log that are looked at, for each line that is wanted
+_LINE_BYTES = 4096  # of the end of the log that are checked, for each line that is wanted
 
 
-@click.command("logs")
+@click.command(
+    "logs",
+    cls=CommandWithExamples,
+    examples={
+        "trainerd logs -f": "Show the log of the run of the current folder, and follow it.",
+        "trainerd logs digits --lines 200": "Show the last 200 lines of the run `digits`.",
+    },
+    exits={69: "The run has no log."},
+)
 @options.of_one_argument
 @click.option("-f", "--follow", is_flag=True, help="Show new lines as they are written, until Ctrl-C.")
-@click.option("-n", "--lines", type=options.Whole(min=0), default=50, show_default=True, help="How many lines.")
+@click.option("-n", "--lines", type=options.Whole(min=0), default=50, show_default=True, help="The number of lines.")
 def command(run: options.RunOptions, follow: bool, lines: int) -> None:
-    """Show the end of the run's log. Under systemd `journalctl -u trainerd` has the same lines, with fields."""
+    """Show the end of the run's log. Under systemd, `journalctl -u trainerd` shows the same lines."""
     path = options.asked_rundir(options.find_rundir(run)).log
     if not os.path.lexists(path):
         raise NotRunningError(f"there is no log at {path}. A program of your own writes its log elsewhere.")

@@ -6,6 +6,7 @@ import click
 
 from trainerd.cli import options, requests
 from trainerd.cli.advice import require_run
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
 from trainerd.errors import TrainerdError
 from trainerd.rundir import request_files
@@ -19,11 +20,25 @@ class _FailedWhilePausing(TrainerdError):
     summary = "the run failed while it was paused"
 
 
-@click.command("pause")
+@click.command(
+    "pause",
+    cls=CommandWithExamples,
+    examples={
+        "trainerd pause": "Ask the run of the current folder to save and exit.",
+        "trainerd pause digits --wait": "Pause the run `digits`, and return when its process has ended.",
+    },
+    exits={
+        0: "The run was asked to pause, or nothing trains.",
+        74: "With --wait: the last checkpoint could not be written. Other errors have their code too.",
+    },
+)
 @options.of_one_argument
 @click.option("--wait", is_flag=True, help="Return when the process has ended.")
 def command(run: options.RunOptions, wait: bool) -> None:
-    """Write a checkpoint at the next step and stop. The same as `touch LOGDIR/pause`."""
+    """Write a checkpoint at the next step and stop. `trainerd run` or `trainerd start` resumes the run.
+
+    `touch LOGDIR/pause` does the same. If nothing trains, there is nothing to do.
+    """
     rundir = options.asked_rundir(options.run_to_change(run))
     holder = read_holder(rundir)
     if holder is None:

@@ -10,6 +10,7 @@ import click
 from logging_journald import check_journal_stream
 
 from trainerd.cli import keys, options
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.options import RunOptions
 from trainerd.cli.say import say
 from trainerd.cli.summary import summary
@@ -18,13 +19,30 @@ from trainerd.loop.outcome import Outcome
 from trainerd.rundir.paths import RunDirectory
 
 
-@click.command("run")
+@click.command(
+    "run",
+    cls=CommandWithExamples,
+    examples={
+        "trainerd run": "Train the config of the current folder. Ctrl-C saves and exits; the next `run` resumes.",
+        "trainerd run --config fast.toml --max-steps 5000": "Train another config, until step 5000.",
+        "trainerd run train.py -- --batch-size 64": "Run a script. The words after `--` are its arguments.",
+    },
+    exits={
+        0: "The run is paused or finished.",
+        65: "No checkpoint can be used, or the same step fails again and again.",
+        69: "The job could not be loaded.",
+        70: "The job failed.",
+        74: "The run directory could not be read or written.",
+        75: "Another process trains in the run directory.",
+        78: "The config is wrong.",
+    },
+)
 @options.of_training
 def command(run: RunOptions, rank: int | None) -> None:
-    """Train in the foreground, from where the run left off.
+    """Train in the foreground. A run that has a checkpoint resumes from it.
 
-    Ctrl-C saves and exits; a second one exits at once. On a terminal the metrics are shown live, and the last line says
-    which keys there are.
+    Ctrl-C saves and exits; a second one exits at once. A terminal shows the metrics live, and the keys in the last
+    line.
     """
     overrides = options.as_worker(run.overrides(), rank)
     written = options.load_config(run.config_path)

@@ -8,6 +8,7 @@ import click
 
 from trainerd.cli import options, requests
 from trainerd.cli.advice import how_to_start
+from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError, UsageError
 from trainerd.rundir import request_files, set_requests
@@ -15,7 +16,15 @@ from trainerd.rundir.lock import read_holder
 from trainerd.rundir.set_requests import SetRequest
 
 
-@click.command("set")
+@click.command(
+    "set",
+    cls=CommandOfRun,
+    examples={
+        "trainerd set learning_rate=1e-4": "Change the learning rate at the next step.",
+        "trainerd set digits learning_rate=1e-4": "Change that of the run `digits`.",
+    },
+    exits={64: "The job has no such setting, or rejects the value.", 69: "Nothing trains in the run directory."},
+)
 @click.argument("said", metavar="NAME=NUMBER...", nargs=-1, required=True)
 @options.of_one_run
 def command(said: tuple[str, ...], run: options.RunOptions) -> None:

@@ -10,6 +10,7 @@ import click
 
 from trainerd.checkpoints import catalogue
 from trainerd.cli import options
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.options import RunOptions
 from trainerd.cli.say import say
 from trainerd.daemon.detach import start
@@ -19,15 +20,36 @@ from trainerd.rundir import lock, request_files
 from trainerd.rundir.paths import RunDirectory
 
 
-@click.command("start")
+@click.command(
+    "start",
+    cls=CommandWithExamples,
+    examples={
+        "trainerd start": "Train the config of the current folder in the background.",
+        "trainerd start --keep-alive": "Train, and start again whenever the process is killed.",
+        "trainerd start train.py --adopt": "Run a script and replace its `model.fit` by `trainerd.keras.fit`.",
+    },
+    exits={
+        0: "The run trains in the background.",
+        65: "No checkpoint can be used, or the same step fails again and again.",
+        69: "The job could not be loaded.",
+        70: "The job failed.",
+        74: "The run directory could not be read or written.",
+        75: "Another process trains in the run directory.",
+        78: "The config is wrong.",
+    },
+)
 @options.of_training
 @click.option(
     "--keep-alive",
     is_flag=True,
-    help="Start it again if it is killed, or if another worker of the cluster is gone. Returns at once.",
+    help="Start the process again if it is killed, or if another worker of the cluster is gone. The command returns "
+    "at once.",
 )
 def command(run: RunOptions, rank: int | None, keep_alive: bool) -> None:
-    """Train in the background. Returns when the first step is done, or with the error that prevented it."""
+    """Train in the background. The command returns when the first step is done, or with the error that prevented it.
+
+    The daemon does not start again after a reboot; `trainerd install` is for that.
+    """
     overrides = options.as_worker(run.overrides(), rank)
     config = overrides(options.load_config(run.config_path))
     if not keep_alive:

@@ -13,6 +13,7 @@ import click
 
 from trainerd.cli import options
 from trainerd.cli.advice import how_to_start
+from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError, StorageError
 from trainerd.rundir import run_events
@@ -28,14 +29,23 @@ _EVENTS = 3
 _ROOM = 1 << 16  # bytes: with less than that state.json itself may not be written
 
 
-@click.command("status")
+@click.command(
+    "status",
+    cls=CommandWithExamples,
+    examples={
+        "trainerd status": "Show the run of the current folder.",
+        "trainerd status digits --watch": "Show the run `digits` every second.",
+        "trainerd status runs/digits --json": "Print the fields of a run directory's state.json.",
+    },
+    exits={0: "The run is known, whatever its phase.", 69: "Nothing has been trained in the run directory yet."},
+)
 @options.of_one_argument
 @click.option("-w", "--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="Print state.json's fields, and `running`.")
+@click.option("--json", "as_json", is_flag=True, help="Print the fields of state.json and `running`, on one line.")
 def command(run: options.RunOptions, watch: bool, as_json: bool) -> None:
     """Show how a run is doing: phase, step, metrics, rate, last checkpoint, memory.
 
-    Quick: it reads one file, and imports no TensorFlow.
+    It works while the run trains, after it has ended, and after it was killed.
     """
     rundir = options.asked_rundir(options.find_rundir(run))
     while True:

@@ -11,23 +11,33 @@ from types import ModuleType
 import click
 
 from trainerd.cli import as_owner, options
+from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
 from trainerd.errors import UsageError
 
 # TensorBoard asks whether this module exists, and where it does, leaves TensorFlow alone. A folder of event files can
-# be served without: it starts in one second, not five, and none of TensorFlow's remarks on the machine are printed.
+# be served without: it starts in one second, not five, and none of TensorFlow's comments on the machine are printed.
 _WITHOUT_TENSORFLOW = "tensorboard.compat.notf"
 
 
-@click.command("tensorboard", context_settings={"ignore_unknown_options": True})
+@click.command(
+    "tensorboard",
+    cls=CommandOfRun,
+    examples={
+        "trainerd tensorboard": "Serve the run of the current folder at http://127.0.0.1:6006.",
+        "trainerd tensorboard runs --port 6007": "Compare all runs below the folder `runs`.",
+    },
+    context_settings={"ignore_unknown_options": True},
+)
 @options.of_one_run
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to serve at.")
+@click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="The address to serve at.")
 @click.option("--port", default=6006, show_default=True, type=options.Whole(0, 65535), help="The port; 0: any.")
 @click.argument("more", nargs=-1, type=click.UNPROCESSED)
 def command(run: options.RunOptions, host: str, port: int, more: tuple[str, ...]) -> None:
-    """Serve a run directory in TensorBoard, on this machine only unless --host says otherwise.
+    """Serve a run directory in TensorBoard until Ctrl-C. Other machines are served only with --host.
 
-    A folder of several run directories shows them side by side. What else is given goes to TensorBoard as it is.
+    If RUN is a folder of several run directories, TensorBoard shows them side by side. Other options are passed
+    to TensorBoard.
     """
     path = options.find_rundir(run).path
     as_owner.require_roots_alone(path, "has TensorBoard read its files")

@@ -209,7 +209,7 @@ def _iterator_initializers(graph: Any) -> list[Any]:
 class KeptSession:
     """A session that all evaluations of a graph use; each finds it in the state of a new one.
 
-    A new session costs more than a small evaluation: TensorFlow optimizes the graph anew for each of its first runs.
+    A new session costs more than a small evaluation: TensorFlow optimizes the graph again for each of its first runs.
 
     Args:
       creator: makes the session.

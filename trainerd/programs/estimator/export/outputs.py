@@ -94,7 +94,7 @@ def outputs_of(given: Mapping[str, Any] | None, predictions: Any) -> dict[str, E
     """Return the outputs of an EstimatorSpec, one of them under the key that is served by default.
 
     Raises:
-      TypeError: they are no dict, or no outputs.
+      TypeError: they are not a dict, or not of outputs.
       ValueError: there are several, and none is the default.
     """
     if given is None:

@@ -167,7 +167,7 @@ def _restore(saver: Any, session: Any, prefix: str) -> None:
 
 
 def describe(folder: Path, prefix: str) -> None:
-    """Write of which checkpoint the export was made, with the checksums of its files."""
+    """Write which checkpoint was exported, with the checksums of its files."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     about = {
         "checkpoint": Path(prefix).name,

@@ -73,7 +73,7 @@ class JobEstimator(BaseEstimator):
         """Return the dataset that an input function gives.
 
         Raises:
-          ValueError: it is no dataset.
+          ValueError: it is not a dataset.
         """
         given = call_input_fn(input_fn, mode, {}, self._config)
         if not isinstance(given, tf.data.Dataset):
