@@ -67,8 +67,8 @@ class CheckpointConfig:
         "The share of the disk that the checkpoints may take. If they would take more, `keep_hourly` and `keep_daily` "
         "keep fewer: the oldest are deleted first.",
     )
-    best: str | None = key(None, "", 'What the best checkpoint is, such as "max val_accuracy" or "min loss".')
-    keep_best: Positive = key(1, "checkpoints", "How many of the best are kept, where `best` is set.")
+    best: str | None = key(None, "", 'Which checkpoint is the best, such as "max val_accuracy" or "min loss".')
+    keep_best: Positive = key(1, "checkpoints", "How many of the best are kept, if `best` is set.")
     snapshot: Literal["auto", "share", "copy"] = key(
         "auto",
         "",
@@ -78,7 +78,7 @@ class CheckpointConfig:
     )
     minima: bool = key(True, "", "Whether the state at each minimum of the smoothed loss is kept.")
     keep_minima: Positive = key(3, "checkpoints", "How many of the lowest minima are kept.")
-    minima_overhead: Share = key(0.01, "", "The share of the time that looking for minima may cost.")
+    minima_overhead: Share = key(0.01, "", "The share of the time that the search for minima may cost.")
     minima_smoothing_steps: Annotated[int, Meta(ge=1, le=10**6)] = key(
         100, "steps", "The time constant of the exponential smoothing of the loss."
     )
@@ -125,7 +125,7 @@ class TroubleConfig:
     )
     on_spike: Literal["ignore", "stop", "rollback", "skip"] = key("ignore", "", "The same if the loss jumps.")
     spike_deviations: Annotated[float, Meta(ge=1, le=1e6)] = key(
-        20.0, "", "How many standard deviations above the smoothed loss a loss is a jump."
+        20.0, "", "A loss this many standard deviations above the smoothed loss is a spike."
     )
     attempts: Positive = key(3, "", "How often the run goes back to the same checkpoint before it stops.")
     learning_rate_factor: Share = key(0.5, "", "What the learning rates are multiplied by at each rollback.")
@@ -145,7 +145,7 @@ class WatchdogConfig:
         "program. 0: no deadline.",
     )
     evaluate_secs: Seconds = key(3600.0, "s", "One evaluation, or one writing of summaries. 0: no deadline.")
-    save_secs: Seconds = key(300.0, "s", "A save in which no byte gets written. 0: no deadline.")
+    save_secs: Seconds = key(300.0, "s", "A save that writes no byte. 0: no deadline.")
     pause_secs: Seconds = key(
         60.0,
         "s",
@@ -172,10 +172,10 @@ class ClusterConfig:
         "cluster.token", "", "The file of the secret that all workers share, relative to the config's folder."
     )
     heartbeat_secs: Annotated[float, Meta(ge=1, le=3600)] = key(
-        20.0, "s", "A worker that has sent nothing for so long is gone."
+        20.0, "s", "A worker that has sent nothing for so long counts as lost."
     )
     step_secs: Annotated[float, Meta(ge=1, le=86400)] = key(
-        300.0, "s", "The longest that workers wait for each other within a step."
+        300.0, "s", "How long workers wait for each other within a step."
     )
 
 
@@ -219,7 +219,7 @@ class Config:
     schedule: str | None = key(
         None, "", "The method of an Experiment that is run. Default: that of the task in TF_CONFIG."
     )
-    max_steps: Positive | None = key(None, "steps", "Where training ends. Default: train for ever.")
+    max_steps: Positive | None = key(None, "steps", "The last step of the run. Default: train forever.")
     target: str | None = key(None, "", 'Ends training when a metric reaches a value, such as "val_accuracy >= 0.97".')
     stop_on_nan: bool = key(
         True, "", "Stop when the loss is NaN or infinite, and never save variables that hold a NaN."
