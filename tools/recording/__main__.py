@@ -5,9 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from tools.recording import kill, scenes
+from tools.recording import history, kill, scenes
 
-RECORDINGS: dict[str, Callable[[], None]] = {"run": scenes.run, "look": scenes.look, "kill": kill.kill}
+RECORDINGS: dict[str, Callable[[], None]] = {
+    "kill": kill.kill,
+    "run": scenes.run,
+    "look": scenes.look,
+    "history": history.history,
+}
 
 
 def main(names: list[str]) -> None:
