@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from tools.recording import history, kill, scenes
+from tools.recording import cost, history, kill, scenes, watch
 
 RECORDINGS: dict[str, Callable[[], None]] = {
     "kill": kill.kill,
     "run": scenes.run,
     "look": scenes.look,
     "history": history.history,
+    "watch": watch.watch,
+    "cost": cost.cost,
 }
 
 
