@@ -6,10 +6,15 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainerd.errors import UsageError
 from trainerd.history.story import MomentKind, Story
 from trainerd.system.durable_files import storage
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # What each kind of moment looks like: its sign in the terminal, and its sign and colour in a picture.
 LOOKS = {
@@ -118,13 +123,20 @@ def as_picture(story: Story, path: Path, *, log: bool = False, chosen: int | Non
         labels.add(kind)
     if chosen is not None:
         axes.axvline(chosen, color=LOOKS[MomentKind.BEST][2], linestyle="--", label=f"step {chosen:,}")
+    axes.set_ylim(scale.moved(scale.low, -0.3), scale.moved(scale.high, 0.1))
+    _finish(figure, axes, story.tag, log=log)
+    with storage(f"write {path}"):
+        figure.savefig(path, transparent=True)
+
+
+def _finish(figure: Figure, axes: Axes, tag: str, *, log: bool) -> None:
+    """Draw the axes and the legend, in colours for light and dark pages."""
     if log:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter("{x:g}")
-    axes.set_ylim(scale.moved(scale.low, -0.3), scale.moved(scale.high, 0.1))
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set_xlabel("step", color=_INK)
-    axes.set_ylabel(story.tag, color=_INK)
+    axes.set_ylabel(tag, color=_INK)
     axes.tick_params(which="both", colors=_INK)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(_INK)
@@ -138,8 +150,6 @@ def as_picture(story: Story, path: Path, *, log: bool = False, chosen: int | Non
         handlelength=1.5,
         columnspacing=1.2,
     )
-    with storage(f"write {path}"):
-        figure.savefig(path, transparent=True)
 
 
 def _placed(story: Story, near: float, *, log: bool) -> list[tuple[MomentKind, int, float, int]]:
