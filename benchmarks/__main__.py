@@ -25,6 +25,7 @@ BUSY = 0.5  # a load average from which on other programs are in the way
 MIN_WIDTH = 120
 RESULTS = Path(__file__).resolve().parent / "results"
 BENCHMARKS: dict[str, Callable[[Plan], list[Figure]]] = {
+    "cost": rates.cost,
     "tiny": rates.tiny,
     "keras": rates.keras,
     "digits_keras": rates.digits_keras,

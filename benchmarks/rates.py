@@ -18,6 +18,7 @@ AnySide = TypeVar("AnySide", bound=Side)
 
 UNIT = "steps/s"
 MICROSECONDS = "µs"
+OURS = "trainerd run"  # in the chart of what a step costs
 # jobs.py spells it too; importing that would import TensorFlow.
 INVERSIONS = "TRAINERD_BENCH_INVERSIONS"
 
@@ -37,6 +38,30 @@ def tiny(plan: Plan) -> list[Figure]:
         compared("tiny", "tiny step / bare loop", UNIT, ours, bare, Bar(AT_LEAST, 10)),
         compared("tiny", "tiny step / MonitoredTrainingSession", UNIT, ours, monitored, Bar(AT_LEAST, 20)),
         compared("tiny", "tiny step / TF1 Supervisor", UNIT, ours, supervisor, Bar(AT_LEAST, 10)),
+    ]
+
+
+def cost(plan: Plan) -> list[Figure]:
+    """The time of a step of a model of one parameter, in all that trains it: nearly all of it is overhead."""
+    entry = "benchmarks.jobs:tiny"
+    peers = {
+        "trainerd.keras.fit": ("keras_fit", "tiny", "1", "trainerd"),
+        "tf.function in a Python loop": ("bare", entry),
+        "TF1 Supervisor": ("supervisor",),
+        "TF1 MonitoredTrainingSession": ("monitored",),
+        "Keras fit": ("keras_fit", "tiny", "1"),
+        "Keras fit with BackupAndRestore": ("keras_fit", "tiny", "1", "backup"),
+    }
+    with folder_of() as folder:
+        rates = rates_of(
+            plan,
+            lambda: Trainer(entry, folder, by_loss=True),
+            *(functools.partial(Peer, *arguments) for arguments in peers.values()),
+        )
+    ours, *others = ([1e6 / rate for rate in side] for side in rates)
+    return [
+        compared("cost", f"{OURS} / {name}", MICROSECONDS, ours, other)
+        for name, other in zip(peers, others, strict=True)
     ]
 
 

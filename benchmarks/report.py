@@ -12,8 +12,9 @@ from pathlib import Path
 
 from rich.table import Table
 
-from benchmarks.figures import AT_LEAST, Figure
+from benchmarks.figures import AT_LEAST, Figure, median
 
+_OURS, _PEER, _INK = "#3fa66b", "#8a94a3", "#7d8694"
 HEADINGS = ("what", "ours", "peer", "ratio", "bar", "")
 
 
@@ -107,6 +108,34 @@ def chart(figures: Sequence[Figure], path: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     chart.savefig(path, dpi=120)
     pyplot.close(chart)
+
+
+def cost_chart(figures: Sequence[Figure], path: Path) -> None:
+    """What a step costs under ours and under each peer, in colours for light and dark pages.
+
+    Args:
+      figures: each "ours / peer", in microseconds a step.
+      path: an SVG.
+    """
+    from matplotlib.figure import Figure as Picture
+
+    ours, _, _ = figures[0].what.partition(" / ")
+    costs = {ours: median([figure.ours for figure in figures])}
+    costs |= {figure.what.partition(" / ")[2]: figure.peer for figure in figures if figure.peer is not None}
+    names = sorted(costs, key=costs.__getitem__, reverse=True)
+    picture = Picture(figsize=(8, 0.9 + 0.42 * len(names)), layout="constrained")
+    axes = picture.add_subplot()
+    colours = [_OURS if name.startswith("trainerd") else _PEER for name in names]
+    bars = axes.barh(names, [costs[name] for name in names], color=colours, height=0.62)
+    axes.bar_label(bars, [f"{costs[name]:,.0f} µs" for name in names], padding=5, color=_INK, fontsize=10)
+    axes.set_title(
+        "Time of one training step of a model with one parameter: overhead", loc="left", color=_INK, fontsize=11
+    )
+    axes.set_xlim(0, 1.12 * max(costs.values()))
+    axes.set_xticks([])
+    axes.tick_params(axis="y", length=0, labelcolor=_INK, labelsize=10)
+    axes.spines[:].set_visible(False)
+    picture.savefig(path, transparent=True, metadata={"Date": None})
 
 
 def _label(figure: Figure) -> str:

@@ -1,6 +1,7 @@
 """Keras: `compile` and `fit` of a model of jobs.py. `keras_fit MODEL STEPS_PER_EXECUTION [OPTION ...]`.
 
-The options: `trainerd` for `trainerd.keras.fit`, `bar` for Keras's bar, `batches` for a callback of each batch.
+The options: `trainerd` for `trainerd.keras.fit`, `bar` for Keras's bar, `batches` for a callback of each batch,
+`backup` for BackupAndRestore as it is by default: it saves at each epoch's end.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def main(name: str, steps_per_execution: int, options: Collection[str]) -> None:
     """Serve `fit`."""
     model, dataset = compiled(name, steps_per_execution=steps_per_execution)
     watch, logdir = Stopwatch(), tempfile.mkdtemp()
-    callbacks = [watch, *([_Counts()] if "batches" in options else [])]
+    backup = [keras.callbacks.BackupAndRestore(tempfile.mkdtemp())] if "backup" in options else []
+    callbacks = [*backup, watch, *([_Counts()] if "batches" in options else [])]  # what saves is timed
 
     def fit(steps: int) -> float:
         # A call builds its step, and a machine may slow down after a rest: the second epoch is timed.

@@ -8,7 +8,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tools.recording.picture import Style, picture
+from tools.recording.picture import Frame, Style, film, film_seconds, in_film, picture
+from tools.recording.traces import Chart, Mark, Trace
 from tools.site import check, commands, messages, navigation
 from tools.site.__main__ import drop_empty_sitemap
 from tools.site.pages import DOCS, ROOT, with_links
@@ -150,3 +151,24 @@ def test_a_recording_is_a_picture_that_holds_what_was_shown_and_no_more_time_tha
     root = ElementTree.fromstring(drawn)
     assert [text.text for text in root.iter("{http://www.w3.org/2000/svg}tspan")] == ["$ <b>&", "done"]
     assert "film 5.6s" in drawn  # 1.6 of the 60, and the end
+
+
+def test_recordings_beside_each_other_have_one_clock_which_cuts_only_where_all_of_them_rest() -> None:
+    frames: list[Frame] = [(((Style("default", False), str(number)),),) for number in range(3)]
+    left = [(0.0, frames[0]), (10.0, frames[1])]
+    right = [(0.0, frames[0]), (1.0, frames[1]), (1.05, frames[2]), (9.0, frames[0])]
+    seconds = film_seconds([left, right], 2.0, 4.05)
+    assert in_film(left, seconds, 0.1) == [(0.0, frames[0]), (pytest.approx(4.05), frames[1])]
+    assert in_film(right, seconds, 0.1) == [(0.0, frames[0]), (1.0, frames[2]), (pytest.approx(3.05), frames[0])]
+    drawn = film("left", in_film(left, seconds, 0.1), (10, 1), 12.0)
+    assert "left 12s" in drawn and "33.750% { transform" in drawn
+
+
+def test_a_curve_grows_up_to_the_step_that_is_reached_and_is_whole_without_animations() -> None:
+    points = [(1, 2.0), (2, 1.0), (3, 0.5)]
+    trace = Trace(points, "#123456", 2.0, [(0.0, 0), (1.0, 0), (2.0, 2), (4.0, 3)])
+    drawn = Chart((200.0, 100.0), "loss", 4.0).draw([trace], [Mark(2, "killed", "#654321", 2.0, False)])
+    offsets = [float(found) for found in re.findall(r"stroke-dashoffset: ([\d.]+)px", drawn)]
+    assert offsets == sorted(offsets, reverse=True) and offsets[0] == offsets[1] > offsets[2] > offsets[3] == 0
+    assert ElementTree.fromstring(f"<svg>{drawn}</svg>").find("path[@id='curve0']") is not None
+    assert "50.00% { opacity: 1 }" in drawn

@@ -7,6 +7,7 @@ import math
 import os
 import struct
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,16 @@ from tests.unit.conftest import Cli
 from tests.unit.test_rollback import write
 from trainerd.history import plots
 from trainerd.history.curves import read_curve
-from trainerd.history.story import MomentKind, story_of
+from trainerd.history.lines import Line
+from trainerd.history.story import MomentKind, StoryMoment, story_of
 from trainerd.rundir.paths import RunDirectory
 
 
-def add(rundir: RunDirectory, name: str, begin: int, losses: Mapping[int, float], tag: str = "loss") -> None:
+def add(
+    rundir: RunDirectory, name: str, begin: int, losses: Mapping[int, float], tag: str = "loss", at: float = 0.0
+) -> None:
     """An event file of one process. Checksums are not looked at."""
-    events = [Event(step=begin + 1, session_log=SessionLog(status=SessionLog.START))]
+    events = [Event(step=begin + 1, wall_time=at, session_log=SessionLog(status=SessionLog.START))]
     for step, value in losses.items():
         events.append(Event(step=step, summary=Summary(value=[Summary.Value(tag=tag, simple_value=value)])))
     records = [(each, each.SerializeToString()) for each in events]
@@ -67,6 +71,32 @@ def test_many_evaluations_do_not_cover_the_curve(rundir: RunDirectory, log: bool
     assert len(curve) > 50, drawn
     assert ["0", "100", "200", "299", "399"] in [line.split() for line in drawn.splitlines()], "steps are whole numbers"
     assert sum("eeeeeee" in line for line in drawn.splitlines()) == 1
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_no_sign_covers_another_and_the_legend_names_each_once(rundir: RunDirectory, log: bool) -> None:
+    add(rundir, "1", 0, {step: math.exp(-0.01 * step) for step in range(400)})
+    kinds = [MomentKind.MINIMUM, MomentKind.ROLLBACK, MomentKind.CHANGE, MomentKind.BEST, MomentKind.PAUSE]
+    moments = [StoryMoment(kind, 200 + number % 2) for number, kind in enumerate(kinds)]
+    story = replace(story_of(rundir), moments=moments)
+    *plot, legend = plots.in_terminal(story, 100, 30, log=log).splitlines()
+    assert legend.split("   ") == ["⠒ loss, smoothed", "v minimum", "* best", "P pause", "< rollback", "! change"]
+    assert [sum(sign in line for line in plot) for sign in "v<!*P"] == [1] * 5, "\n".join(plot)
+    for narrow in plots.in_terminal(story, 60, 30, log=log).splitlines():
+        assert len(narrow) <= 60
+
+
+def test_what_the_run_went_back_from_is_drawn(rundir: RunDirectory, tmp_path: Path) -> None:
+    write(rundir, 20)
+    Line(1, 20, 60, at=100.0, target=20).write(rundir)
+    add(rundir, "1", 0, {step: float(step) for step in range(10, 70, 10)}, at=50.0)
+    add(rundir, "2", 20, {30: 1.0, 40: 0.5}, at=150.0)
+    story = story_of(rundir, points=1)
+    assert story.curve.steps == [10, 20, 30, 40]
+    assert story.left == [[(step, float(step)) for step in (30, 40, 50, 60)]]
+    assert "· before a rollback" in plots.in_terminal(story, 100, 30)
+    plots.as_picture(story, tmp_path / "x.svg")
+    assert "before a rollback" in (tmp_path / "x.svg").read_text()
 
 
 def test_smoothing_begins_at_the_first_value(rundir: RunDirectory) -> None:

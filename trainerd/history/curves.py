@@ -41,6 +41,19 @@ class Begin:
     went_back: bool = False
 
 
+@dataclass(frozen=True)
+class LeftPart:
+    """A part of a curve that the run has gone back from.
+
+    Attributes:
+      step: where it leaves the line that the run is on: the part comes after it.
+      curve: the whole line of that time.
+    """
+
+    step: int
+    curve: Curve
+
+
 @dataclass
 class Curve:
     """One metric over the steps of a run's present line.
@@ -52,6 +65,7 @@ class Curve:
       begins: where processes began, or the run went back.
       evaluated: the steps at which the run was evaluated while it trained.
       tags: the curves that there are, this one or others.
+      left: the parts that the run has gone back from, in the order in which it did.
     """
 
     steps: list[int] = field(default_factory=list)
@@ -61,6 +75,7 @@ class Curve:
     begins: list[Begin] = field(default_factory=list)
     evaluated: set[int] = field(default_factory=set)
     tags: set[str] = field(default_factory=set)
+    left: list[LeftPart] = field(default_factory=list)
 
     def smoothed(self, points: float) -> list[float]:
         """Return the values, smoothed exponentially.
@@ -210,6 +225,7 @@ class CurveReader:
         points = list(zip(curve.steps, curve.values, curve.times, curve.means, strict=True))
         self._tails[line.number] = [point for point in points if point[0] > line.began_at]
         kept = [point for point in points if point[0] <= line.began_at]
+        curve.left.append(LeftPart(line.began_at, Curve(curve.steps, curve.values, curve.times, curve.means)))
         if line.target_line is not None and line.target is not None:
             kept += [point for point in self._tails.get(line.target_line, []) if point[0] <= line.target]
         curve.steps, curve.values, curve.times, curve.means = [], [], [], []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from trainerd.checkpoints import catalogue
@@ -60,12 +60,14 @@ class Story:
       curve: its points.
       smoothed: its smoothed values, one for each point.
       moments: what happened, by step.
+      left: steps and smoothed values of each part that the run has gone back from.
     """
 
     tag: str
     curve: Curve
     smoothed: list[float]
     moments: list[StoryMoment]
+    left: list[list[tuple[int, float]]] = field(default_factory=list)
 
     def steps_of(self, kind: MomentKind) -> list[int]:
         """Return the steps at which something of this kind happened."""
@@ -84,7 +86,16 @@ def story_of(rundir: RunDirectory, tag: str = "loss", points: float = POINTS) ->
       StorageError: it cannot be read.
     """
     curve = read_curve(rundir, tag)
-    return Story(tag, curve, curve.smoothed(points), moments_of(rundir, timeline(rundir), curve))
+    moments = moments_of(rundir, timeline(rundir), curve)
+    left = [
+        [
+            (step, value)
+            for step, value in zip(part.curve.steps, part.curve.smoothed(points), strict=True)
+            if step > part.step
+        ]
+        for part in curve.left
+    ]
+    return Story(tag, curve, curve.smoothed(points), moments, left)
 
 
 def moments_of(rundir: RunDirectory, entries: Iterable[TimelineEntry], curve: Curve) -> list[StoryMoment]:
