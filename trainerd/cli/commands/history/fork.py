@@ -13,6 +13,7 @@ import click
 from trainerd.cli import completion, options
 from trainerd.cli.advice import how_to_start, how_to_train_fork
 from trainerd.cli.say import say
+from trainerd.cli.usage import GivenPath, Whole
 from trainerd.config import edit, tables
 from trainerd.config import parse as configs
 from trainerd.errors import ConfigError, UsageError
@@ -27,10 +28,10 @@ from trainerd.system.staging import require_free
 
 @click.command("fork")
 @click.argument("where", metavar="STEP|best|minimum", shell_complete=completion.targets)
-@click.argument("folder", metavar="NEWDIR", type=options.GivenPath(path_type=Path, file_okay=False))
+@click.argument("folder", metavar="NEWDIR", type=GivenPath(path_type=Path, file_okay=False))
 @click.option("--set", "said", multiple=True, metavar="KEY=VALUE", help="A key of the config, for the new run.")
 @click.option("--metric", shell_complete=completion.metrics, help="The metric of `best`. Default: the config's `best`.")
-@click.option("--line", type=options.Whole(min=1), help="An earlier line of the run, which STEP is of.")
+@click.option("--line", type=Whole(min=1), help="An earlier line of the run, which STEP is of.")
 @options.of_one_run
 def command(
     where: str, folder: Path, said: tuple[str, ...], metric: str | None, line: int | None, run: options.RunOptions

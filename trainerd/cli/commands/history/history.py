@@ -13,6 +13,7 @@ import click
 
 from trainerd.cli import completion, options
 from trainerd.cli.say import say
+from trainerd.cli.usage import GivenPath, Number
 from trainerd.errors import NotRunningError
 from trainerd.history import plots
 from trainerd.history.story import MomentKind, Story, story_of
@@ -31,13 +32,13 @@ _WIDTH, _HEIGHT = 100, 30  # characters, where there is no terminal
 )
 @click.option(
     "--smooth",
-    type=click.FloatRange(min=1),
+    type=Number(min=1),
     default=20.0,
     show_default=True,
     help="The time constant of the smoothing, in points of the curve.",
 )
 @click.option("--log", is_flag=True, help="Use a logarithmic scale.")
-@click.option("--image", type=options.GivenPath(path_type=Path, dir_okay=False), help="Write a .png or .svg.")
+@click.option("--image", type=GivenPath(path_type=Path, dir_okay=False), help="Write a .png or .svg.")
 @click.option("--json", "as_json", is_flag=True, help="Print the points and what happened, on one line.")
 @options.of_one_argument
 def command(tag: str, smooth: float, log: bool, image: Path | None, as_json: bool, run: options.RunOptions) -> None:

@@ -13,6 +13,7 @@ from trainerd.checkpoints.store import CheckpointStore
 from trainerd.cli import completion, options, requests
 from trainerd.cli.advice import how_to_start
 from trainerd.cli.say import say
+from trainerd.cli.usage import Whole
 from trainerd.errors import InUseError, NotRunningError, StorageError, UsageError
 from trainerd.history import rollback
 from trainerd.history.choice import choose
@@ -30,7 +31,7 @@ from trainerd.rundir.state import Phase, read_state
     shell_complete=completion.metrics,
     help="The metric of `best` and `minimum`, such as val_accuracy. Default: the config's `best`.",
 )
-@click.option("--line", type=options.Whole(min=1), help="An earlier line of the run, which STEP is of.")
+@click.option("--line", type=Whole(min=1), help="An earlier line of the run, which STEP is of.")
 @options.of_one_run
 def command(where: str, metric: str | None, line: int | None, run: options.RunOptions) -> None:
     """Go back to the checkpoint of a step: a run that trains continues there, another one resumes there.

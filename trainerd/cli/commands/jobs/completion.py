@@ -7,10 +7,11 @@ from click.shell_completion import get_completion_class
 
 from trainerd.cli.app import cli
 from trainerd.cli.say import say
+from trainerd.cli.usage import OneOf
 
 
 @click.command("completion")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=OneOf(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
     """Print what a shell reads at its start, so that Tab completes commands, options, runs, steps and metrics.
 

@@ -11,8 +11,9 @@ import click
 from trainerd.cli import slurm_script
 from trainerd.cli.install_files import make_users, write_files
 from trainerd.cli.install_plan import Plan, make_plan
-from trainerd.cli.options import GivenPath, command_line, load_config
+from trainerd.cli.options import command_line, load_config
 from trainerd.cli.say import say
+from trainerd.cli.usage import GivenPath
 from trainerd.cli.watch_plan import make_watch_plan
 from trainerd.errors import UsageError
 from trainerd.system import machine

@@ -10,6 +10,7 @@ import click
 from trainerd.cli import options
 from trainerd.cli.options import RunOptions
 from trainerd.cli.say import say
+from trainerd.cli.usage import Whole
 from trainerd.daemon.keeping_alive import Kept, keep_alive
 from trainerd.workers.plan import RANK, WORKERS, free_ports
 
@@ -20,7 +21,7 @@ def command() -> None:
 
 
 @command.command("run")
-@click.option("-n", "--workers", "count", type=options.Whole(min=1, max=64), default=2, help="How many. Default: 2.")
+@click.option("-n", "--workers", "count", type=Whole(min=1, max=64), default=2, help="How many. Default: 2.")
 @options.of_a_run
 def command_run(run: RunOptions, count: int) -> None:
     """Train with several workers on this machine, to try a job.

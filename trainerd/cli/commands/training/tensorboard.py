@@ -12,6 +12,7 @@ import click
 
 from trainerd.cli import as_owner, options
 from trainerd.cli.say import say
+from trainerd.cli.usage import Whole
 from trainerd.errors import UsageError
 
 # TensorBoard asks whether this module exists, and where it does, leaves TensorFlow alone. A folder of event files can
@@ -22,7 +23,7 @@ _WITHOUT_TENSORFLOW = "tensorboard.compat.notf"
 @click.command("tensorboard", context_settings={"ignore_unknown_options": True})
 @options.of_one_run
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to serve at.")
-@click.option("--port", default=6006, show_default=True, type=options.Whole(0, 65535), help="The port; 0: any.")
+@click.option("--port", default=6006, show_default=True, type=Whole(0, 65535), help="The port; 0: any.")
 @click.argument("more", nargs=-1, type=click.UNPROCESSED)
 def command(run: options.RunOptions, host: str, port: int, more: tuple[str, ...]) -> None:
     """Serve a run directory in TensorBoard, on this machine only unless --host says otherwise.
