@@ -48,7 +48,7 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
         """Find the run. A value with a slash is a path. Another is a name, unless such a run directory is here.
 
         Raises:
-          NotRunningError: there is neither such a run nor such a directory.
+          NotRunningError: an option or an argument names neither a run nor a directory.
         """
         if not str(value):
             self.fail("expected a run or a path, got ''.", param, ctx)
@@ -74,6 +74,8 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
             if others:
                 _say_of(ctx, f"{value} is the run directory here, ./{value}, and not the run in {others[0]}.")
             return _of_job(path, ctx) if is_argument else path
+        if param is None:  # it may be something else than a run
+            return path
         near = difflib.get_close_matches(str(value), names.names(runs).values(), n=1)
         hint = f"Did you mean {near[0]}?" if near else "`trainerd list` shows your runs."
         kind = "run directory" if os.sep in str(value) else "run"
