@@ -13,6 +13,7 @@ import tensorflow as tf
 from trainerd.errors import EntryError
 from trainerd.job.definition import KerasJob
 from trainerd.programs.keras.batches import of_python
+from trainerd.text import an
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ def as_job(
     given, made = x, of_python(x, shuffle=bool(others.get("shuffle")))
     if isinstance(x, tf.data.Dataset) or made is not None:
         kind = type(x).__name__ if made is not None else "tf.data.Dataset"
-        _require_none(f"x is a {kind}", y=y, sample_weight=sample_weight)
+        _require_none(f"x is {an(kind)}", y=y, sample_weight=sample_weight)
         if validation_split:
             raise EntryError("fit: validation_split is for arrays. Split the dataset yourself: take() and skip().")
         if made is not None:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from trainerd.errors import EntryError
 from trainerd.job.definition import KerasJob
 from trainerd.sessions.input.shuffled_indices import shuffled_indices
-from trainerd.text import counted
+from trainerd.text import counted, type_of
 from trainerd.workers.place import cluster
 from trainerd.workers.training.worker_batches import worker_batches
 
@@ -165,8 +165,8 @@ def _require_validation(job: KerasJob) -> None:
         keras.utils.unpack_x_y_sample_weight(data)
     except ValueError:
         raise EntryError(
-            "KerasJob: validation_data must be a tf.data.Dataset, or (x, y) or (x, y, sample_weight), and is a "
-            f"{type(data).__name__} of {len(data)}."
+            "KerasJob: validation_data must be a tf.data.Dataset, or (x, y) or (x, y, sample_weight), and is "
+            f"{type_of(data)} of {len(data)}."
         ) from None
     is_endless = isinstance(data, tf.data.Dataset) and int(data.cardinality()) == tf.data.INFINITE_CARDINALITY
     if is_endless and job.validation_steps is None:
@@ -186,8 +186,8 @@ def _arrays_of(job: KerasJob) -> tuple[Any, int]:
     """Return the data as tensors, and their number of examples."""
     if not isinstance(job.data, tuple) or not 1 <= len(job.data) <= 3:
         raise EntryError(
-            "KerasJob: data must be a tf.data.Dataset, or a tuple of arrays such as (x, y), and is a "
-            f"{type(job.data).__name__}. Make a dataset of it: tf.data.Dataset.from_tensor_slices(...).batch(...)."
+            "KerasJob: data must be a tf.data.Dataset, or a tuple of arrays such as (x, y), and is "
+            f"{type_of(job.data)}. Make a dataset of it: tf.data.Dataset.from_tensor_slices(...).batch(...)."
         )
     given = job.data
     while len(given) > 1 and given[-1] is None:  # as a caller of `fit` leaves out y, or the weights
