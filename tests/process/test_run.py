@@ -284,10 +284,6 @@ def configured(make):
 
 
 function, keras, graph = configured(jobs.evaluated_often), configured(jobs.released), configured(jobs.graph)
-
-
-def program(supervisor):
-    configured(lambda: None)()
 """
 
 
@@ -297,7 +293,6 @@ def program(supervisor):
         pytest.param("function", [["run", "--max-steps", "3"], ["evaluate"]], marks=pytest.mark.long),
         ("keras", [["check"]]),
         ("graph", [["run", "--max-steps", "3"]]),
-        pytest.param("program", [["run"]], marks=pytest.mark.long),
         pytest.param("function", [["check"]], marks=pytest.mark.long),
         pytest.param("keras", [["run", "--max-steps", "3"], ["export", "release"]], marks=pytest.mark.long),
         pytest.param("graph", [["check"]], marks=pytest.mark.long),
@@ -310,3 +305,14 @@ def test_job_configures_devices_and_threads(start: Start, project: Path, entry: 
         trainer = start(*command)
         assert trainer.end() == 0, trainer.text
         assert "has two devices" in trainer.text
+
+
+def test_job_that_takes_an_argument_is_an_error(start: Start, project: Path) -> None:
+    """It is called with the Supervisor. If it opens no session, it is not a program that writes its own loop."""
+    (project / "mine.py").write_text("import jobs\n\ndef job(x):\n    return jobs.counting()\n")
+    write_config(project, entry="mine:job")
+    trainer = start("run")
+    assert trainer.end() == 69, trainer.text
+    assert (
+        "the function takes `x`. A function that returns a job takes no arguments, or any of `output_" in trainer.text
+    )

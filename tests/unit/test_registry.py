@@ -175,7 +175,7 @@ def test_commands_take_a_name(tmp_path: Path) -> None:
         assert isinstance(done.exception, NotRunningError) and f"there is no run {name}." in str(done.exception)
     run_in(tmp_path / "runs" / "mine")
     assert "Did you mean mine?" in str(CliRunner().invoke(cli, ["status", "minne"]).exception)
-    assert isinstance(CliRunner().invoke(cli, ["status", "mine", "--logdir", "x"]).exception, UsageError)
+    assert isinstance(CliRunner().invoke(cli, ["status", "mine", "--logdir", "mine"]).exception, UsageError)
 
 
 def test_a_value_with_a_slash_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,26 +98,21 @@ def _config_of(folder: Path, changes: dict[str, str], config_path: Path | None) 
     try:
         configs.parse(tomllib.loads(text), path=path)
     except tables.MistakesError as error:
-        _blame_changes(error.mistakes, changes)
-        raise
+        raise _blamed(error.mistakes, changes) from None
     with storage(f"read {path}", missing_ok=True):
         if path.read_bytes() != text.encode():  # a fork that was killed leaves the same text
             raise UsageError(f"{path} exists: name another NEWDIR, or move that file.")
     return path, text
 
 
-def _blame_changes(mistakes: Sequence[str], changes: dict[str, str]) -> None:
-    """Raise for the mistakes of --set, if there are any.
-
-    Raises:
-      ConfigError: there are.
-    """
+def _blamed(mistakes: Sequence[str], changes: dict[str, str]) -> ConfigError:
+    """Return the error for the mistakes of --set. The file of the changed config does not exist."""
     found = []
     for mistake in mistakes:
         name, _, what = mistake.partition(": ")
         found += [f"--set {key}={said}: {what}" for key, said in changes.items() if f"{key}.".startswith(f"{name}.")]
-    if found:
-        raise ConfigError("\n".join(found))
+    every = " ".join(f"--set {key}={said}" for key, said in changes.items())
+    return ConfigError("\n".join(found or (f"{every}: {mistake}" for mistake in mistakes)))
 
 
 def _short(path: Path) -> Path:
