@@ -309,10 +309,8 @@ def test_job_configures_devices_and_threads(start: Start, project: Path, entry: 
 
 def test_job_that_takes_an_argument_is_an_error(start: Start, project: Path) -> None:
     """It is called with the Supervisor. If it opens no session, it is not a program that writes its own loop."""
-    (project / "mine.py").write_text("import jobs\n\ndef job(x):\n    return jobs.counting()\n")
+    (project / "mine.py").write_text("import jobs\n\ndef job(x):\n    return jobs.counter()\n")
     write_config(project, entry="mine:job")
     trainer = start("run")
     assert trainer.end() == 69, trainer.text
-    assert (
-        "the function takes `x`. A function that returns a job takes no arguments, or any of `output_" in trainer.text
-    )
+    assert "the function takes `x`. A function that returns a job takes no arguments, or any of" in trainer.text

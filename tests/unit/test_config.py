@@ -194,5 +194,5 @@ def test_a_file_that_is_not_toml_is_reported_with_its_line(tmp_path: Path, text:
     """Quotes are advised only where a word stands without them."""
     (tmp_path / "trainerd.toml").write_text(text)
     with pytest.raises(ConfigError) as raised:
-        load(tmp_path / "trainerd.toml")
+        parse.load(tmp_path / "trainerd.toml")
     assert says in str(raised.value) and ("quotes" in str(raised.value)) == ("logdir" in text)

@@ -169,7 +169,7 @@ def test_a_kill_at_any_operation_leaves_no_fork_without_its_config(
         (
             ["20", "b", "--set", "entry.deep=3"],
             64,
-            "--set entry.deep=3: `entry` is a key of the config and not a table",
+            "--set entry.deep=3: `entry` is a key of the config and",
         ),
         (["20", "b", "--set", "name=-"], 78, '--set name="-": '),
         (["20", "b", "--set", "script.adopt=true"], 78, "--set script.adopt=true: this table is for an `entry` that"),
