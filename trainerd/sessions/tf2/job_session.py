@@ -26,6 +26,7 @@ from trainerd.checkpoints.contents.keras_variables import (
     parts_of,
     restore_hidden,
 )
+from trainerd.checkpoints.contents.misfit import why_unfit
 from trainerd.checkpoints.contents.object_graph import own_objects, tracked_objects, variables_among
 from trainerd.checkpoints.contents.op_kinds import calls_python
 from trainerd.checkpoints.contents.unsaved_state import require_saved
@@ -238,7 +239,7 @@ class FunctionSession(Session):
                 ) from error
             raise DataError(
                 f"{prefix} does not fit the job: its files are sound, but its variables are not those of the job. "
-                f"{self._how_to_fit(prefix)}\n{str(error).splitlines()[0]}"
+                f"{self._how_to_fit(prefix)}\n{why_unfit(error)}"
             ) from error
         if self._restores_input:
             restore_order(self._job.dataset, self._iterator, self._passes)

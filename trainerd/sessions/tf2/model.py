@@ -13,6 +13,7 @@ from trainerd.checkpoints.contents import variable_names
 from trainerd.checkpoints.contents.device_copies import is_distributed, key_of_copy, restore_copies, strategy_of
 from trainerd.checkpoints.contents.kept import restore_kept
 from trainerd.checkpoints.contents.keras_variables import optimizer_kinds, parts_of
+from trainerd.checkpoints.contents.misfit import why_unfit
 from trainerd.checkpoints.contents.object_graph import own_objects, tracked_objects, variables_among
 from trainerd.checkpoints.contents.op_kinds import calls_python
 from trainerd.checkpoints.contents.unsaved_state import require_saved
@@ -156,7 +157,7 @@ class CheckpointModel(Model):
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             raise DataError(
                 f"{prefix} does not fit the program: its files are sound, but its variables are not those of "
-                f"the tf.train.Checkpoint. Use another `logdir` for another model.\n{str(error).splitlines()[0]}"
+                f"the tf.train.Checkpoint. Use another `logdir` for another model.\n{why_unfit(error)}"
             ) from error
         for iterator in self._tracked.iterators():
             restore_order(dataset_of(iterator), iterator)
