@@ -27,6 +27,17 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def next_start(step: int | None) -> str:
+    """Return what the next start of a run does, after "the next start".
+
+    Args:
+      step: of the newest checkpoint; None if there is none.
+    """
+    if step is None:
+        return "begins at step 0, since there is no checkpoint yet"
+    return f"resumes from step {step}"
+
+
 def an(noun: str) -> str:
     """Return a noun with its article, such as "a list" and "an int"."""
     is_vowel = noun[:1].lower() in tuple("aeiou") and not noun.lower().startswith(("uni", "use", "uint", "eu", "one"))
