@@ -581,6 +581,10 @@ def test_a_setting_that_no_config_has_is_refused(tmp_path: Path) -> None:
         ({"x": shuffled(), "validation_split": 0.1}, "validation_split is for arrays"),
         ({"x": X, "y": Y, "validation_split": 1.5}, "must be between 0 and 1, and is 1.5"),
         ({"x": X, "y": Y, "sample_weight": Y, "class_weight": {0: 1.0}}, "not both"),
+        (
+            {"x": tf.distribute.MirroredStrategy(["CPU:0"]).experimental_distribute_dataset(shuffled())},
+            "x is a DistributedDataset. Give the tf.data.Dataset itself",
+        ),
         ({"x": X, "y": Y[:9]}, "the same number of examples"),
         ({"x": X, "y": Y, "epochs": 0}, "epochs must be a whole number, 1 or more"),
     ],

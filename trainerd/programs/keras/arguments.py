@@ -61,6 +61,8 @@ def as_job(
                 log.warning(_RESTARTS, kind, why, extra={"event": "input"})
         data = x if class_weight is None else x.map(_Weighted(class_weight))
         return KerasJob(model, data, validation_data, **others), made is None or made.is_exact
+    if isinstance(x, tf.distribute.DistributedDataset):
+        raise EntryError("fit: x is a DistributedDataset. Give the tf.data.Dataset itself: trainerd splits each batch.")
     if not _is_arrays(x):
         raise EntryError(
             f"fit: x is of type {type(x).__name__}. trainerd takes arrays, tensors, pandas objects, and lists, tuples "

@@ -34,7 +34,7 @@ from trainerd.checkpoints.contents.variable_names import Names, names_of, stored
 from trainerd.checkpoints.format.snapshotter import Snapshotter, TensorSnapshot
 from trainerd.checkpoints.snapshot import Kept
 from trainerd.config.software import of_software
-from trainerd.errors import DataError, EntryError, JobError
+from trainerd.errors import DataError, EntryError, JobError, TrainerdError
 from trainerd.events.writer import EventWriter
 from trainerd.job.definition import Job
 from trainerd.job.user_code import FAILURES, called_at_boundary, half_written_cache, job_traceback, user_code
@@ -403,7 +403,13 @@ class FunctionSession(Session):
             rehearse(self._in_scope(step), batch, variables, size=self._replicas.count)
         if not hasattr(step, "get_concrete_function"):
             step = tf.function(step)
-        with user_code(lambda error: EntryError(f"the job's train_step does not trace:\n{job_traceback(error)}")):
+
+        def failed(error: BaseException) -> TrainerdError:
+            if isinstance(error, TrainerdError):
+                return error
+            return EntryError(f"the job's train_step does not trace:\n{job_traceback(error)}")
+
+        with user_code(failed):
             return step.get_concrete_function(*batch)
 
     def _in_scope(self, step: Callable[..., Any]) -> Callable[..., Any]:

@@ -95,9 +95,10 @@ class Replicas:
         loss is NaN.
         """
         if not isinstance(whole, tf.Tensor) or whole.shape.rank == 0:
+            what = "a scalar" if isinstance(whole, tf.Tensor) else type_of(whole)
             raise EntryError(
-                f"several devices split each batch, and a part of the data is {whole}. It must be a dense tensor with "
-                "one dimension or more."
+                f"several devices split each batch, and a part of the batch is {what}. Each must be a dense tensor "
+                "whose first dimension counts the examples: batch the dataset."
             )
         sizes = self.count if (whole.shape[0] or 1) % self.count == 0 else self._sizes(whole)
         parts = tf.split(whole, sizes, num=self.count)
