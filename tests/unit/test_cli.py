@@ -84,6 +84,16 @@ def test_usage_errors_exit_with_64(cli: Cli, arguments: list[str], message: str)
     assert code == 64 and message in text
 
 
+@pytest.mark.parametrize(
+    ("secs", "says"), [("3", "every 3 s (`summary.metrics_secs`)"), ("0", "so the clock adds no points")]
+)
+def test_history_says_when_a_point_comes_by_the_config(cli: Cli, secs: str, says: str) -> None:
+    Path("trainerd.toml").write_text(f'entry = "a:b"\nlogdir = "runs/mine"\n[summary]\nmetrics_secs = {secs}\n')
+    Path("runs/mine").mkdir(parents=True)
+    code, text = cli("history")
+    assert code == 69 and "has no curve of 'loss' yet." in text and says in text
+
+
 READERS = ["status", "save", "pause", "logs", "events", "history", "checkpoints", "evaluate", "tensorboard", "doctor"]
 READERS += ["diff 1 2", "pin 3", "unpin 3", "rollback 3", "set a=1", "export out", "predict out", "fork 3 new"]
 
