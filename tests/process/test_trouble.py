@@ -317,4 +317,4 @@ def test_a_run_directory_that_is_removed_in_flight_is_reported(start: Start, pro
     run.until_printed("was removed while a process trains in it: nothing can be saved")
     status = start("status")
     assert status.end() == 0 and "was removed while" in status.text and f"pid {run.pid}" in status.text
-    assert run.pause() == 74 and "Make that folder anew" in run.text
+    assert run.pause() == 74 and "Create it again" in run.text

@@ -75,7 +75,7 @@ def test_a_choice_among_datasets_that_end_is_refused_where_it_would_wait_for_eve
     dataset = tf.data.Dataset
     few, many, odd = dataset.range(9), dataset.range(9).repeat(), dataset.range(9).repeat().filter(lambda n: n % 2 > 0)
     for refused in ([few, few], [few, many.take(30)], [few, odd.take(3)]):
-        with pytest.raises(EntryError, match="wait for ever"):
+        with pytest.raises(EntryError, match="wait forever"):
             supervised(tmp_path / "refused", dataset.sample_from_datasets(refused, seed=1).batch(2))
     chosen = dataset.range(2).repeat(5)
     sound = [

@@ -575,7 +575,7 @@ def test_a_setting_that_no_config_has_is_refused(tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         ({"x": "data"}, "x is of type str"),
-        ({"x": iter([])}, "x has no batch"),
+        ({"x": iter([])}, "x has no batches"),
         ({"x": Halves(), "y": Y}, "x is a Halves, which contains the batches, so y must be left out"),
         ({"x": shuffled(), "y": Y}, "which contains the batches, so y must be left out"),
         ({"x": shuffled(), "validation_split": 0.1}, "validation_split is for arrays"),

@@ -516,7 +516,7 @@ def test_a_callback_that_fails_is_named(tmp_path: Path, method: str) -> None:
 
 def test_no_data_at_all_is_reported() -> None:
     session = opened(trainerd.KerasJob(a_line(), unknown().take(0)))
-    with pytest.raises(JobError, match="no batch at all"):
+    with pytest.raises(JobError, match="the data has no batches"):
         train(session)
 
 

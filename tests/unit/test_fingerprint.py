@@ -216,10 +216,10 @@ def test_a_job_of_an_unknown_source_is_not_reported_to_have_the_same(
 ) -> None:
     run(rundir, {"job.graph": "1", "job.source": ""}, 10).train()
     run(rundir, {"job.graph": "2", "job.source": ""}, 20).train()
-    assert "what the job builds" not in caplog.text
+    assert "the job builds another graph" not in caplog.text
     run(rundir, {"job.graph": "2", "job.source": "", "job.source.program": "train.py 1"}, 30).train()
     run(rundir, {"job.graph": "3", "job.source": "", "job.source.program": "train.py 1"}, 40).train()
-    assert "what the job builds" in caplog.text
+    assert "the job builds another graph" in caplog.text
 
 
 def test_a_checkpoint_of_an_earlier_version_says_nothing_of_what_was_built(

@@ -253,7 +253,7 @@ def test_the_end_of_the_data_is_a_clean_end(rundir: RunDirectory) -> None:
 
 
 def test_a_dataset_without_a_batch_is_an_error(rundir: RunDirectory) -> None:
-    with pytest.raises(JobError, match="the dataset has no batch") as raised:
+    with pytest.raises(JobError, match="the dataset has no batches") as raised:
         Life(rundir, session=ScriptedSession(ends_at=0)).train()
     assert "repeat" not in str(raised.value)
 

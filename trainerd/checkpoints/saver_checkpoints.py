@@ -131,7 +131,7 @@ def adopt(rundir: RunDirectory, store: CheckpointStore, verify: Verify) -> dict[
 def warn_of_unreadable(rundir: RunDirectory, unreadable: dict[str, str]) -> None:
     """Say which checkpoints are passed over."""
     for name, reason in unreadable.items():
-        log.warning("%s is passed over: %s", rundir.path / name, reason, extra={"event": "passed-over"})
+        log.warning("%s is skipped: %s", rundir.path / name, reason, extra={"event": "passed-over"})
 
 
 def refuse_to_start_over(rundir: RunDirectory, unreadable: dict[str, str]) -> None:

@@ -91,7 +91,7 @@ class DaemonHost:
         if rundir is None or not self.owns(rundir):
             there = f"{rundir.path}" if rundir is not None else "no run directory"
             raise EntryError(
-                f"the program trains in {there}, and the daemon holds {self._rundir.path}. Make `logdir` the same in "
+                f"the program trains in {there}, and the daemon uses {self._rundir.path}. Make `logdir` the same in "
                 "both; --logdir names another one for the daemon."
             )
         if self.was_paused or (self.had_session and self.flag.wants(Request.PAUSE)):

@@ -20,16 +20,16 @@ log = logging.getLogger(__name__)
 
 _SHOWN = 5  # changes in a message
 _BUILT_OTHERWISE = (
-    "what the job builds is not what it built when step %d was saved, and its source is the same: names, shapes or "
-    "constants depend on something that is another at each start, and what was learned may belong to other things now, "
-    "as the rows of an embedding to other words. Likely causes: the order of a set (use sorted()), hash() of a text "
+    "the job builds another graph than when step %d was saved, from the same source: names, shapes or "
+    "constants depend on something that changes at each start. What was learned may now belong to other things, "
+    "such as the rows of an embedding to other words. Check for: the order of a set (use sorted()), hash() of a text "
     "(PYTHONHASHSEED), the order of os.listdir or glob (use sorted()), the clock, the pid, random numbers without a "
     "seed; or a module that the job imports was changed"
 )
 _OTHER_DATA = (
-    "the data of the dataset are not those of step %d: in the epoch that is resumed some elements come twice and some "
-    "never. Where their order is drawn at random at each start, as by image_dataset_from_directory without a seed, "
-    "give it one; where it is that of a set, sort it."
+    "the data has changed since step %d: in the epoch that is resumed some elements come twice and some "
+    "never. If the order is random at each start, as with image_dataset_from_directory without a seed, "
+    "give it a seed; if it is the order of a set, sort it."
 )
 
 

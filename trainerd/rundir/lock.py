@@ -247,8 +247,8 @@ def require_in_place(rundir: RunDirectory) -> None:
 def removed(rundir: RunDirectory) -> str:
     """Return the message for a run directory that was removed."""
     return (
-        f"{rundir.path} was removed while a process trains in it: nothing can be saved. Make that folder anew, and "
-        "the next save goes into it."
+        f"{rundir.path} was removed while a process trains in it: nothing can be saved. Create it "
+        "again, and the next save goes into it."
     )
 
 

@@ -416,7 +416,7 @@ def test_it_serves_on_a_unix_socket_of_owner_and_group(runs: Runs, tmp_path: Pat
 def test_a_unix_socket_takes_no_files_place(runs: Runs, tmp_path: Path) -> None:
     path = tmp_path / "notes"
     path.write_text("mine")
-    with pytest.raises(ConfigError, match="is no socket"):
+    with pytest.raises(ConfigError, match="is not a socket"):
         Page(f"unix:{path}", runs)
     assert path.read_text() == "mine"
     with pytest.raises(ConfigError, match="too long"):

@@ -115,7 +115,7 @@ def _parted(job: KerasJob, arrays: Any, count: int) -> tf.data.Dataset:
     """Return a dataset of this worker's part of each batch of arrays, without an end."""
     if count % job.batch_size:
         raise EntryError(
-            f"KerasJob: several workers part each batch among them, and the last of {count} examples in batches of "
+            f"KerasJob: several workers split each batch among them, and the last of {count} examples in batches of "
             f"{job.batch_size} is smaller. Take a batch_size that divides {count}; or give a dataset made with "
             "trainerd.data.worker_batches."
         )
@@ -198,8 +198,8 @@ def _arrays_of(job: KerasJob) -> tuple[Any, int]:
     except (ValueError, TypeError, IndexError) as error:
         why = str(error) if len(str(error)) < 500 else f"{str(error)[:500]} …"
         raise EntryError(
-            f"KerasJob: data holds what is no array of examples: {why}. Arrays, or lists, tuples and dicts of arrays, "
-            "are taken; for anything else make a dataset."
+            f"KerasJob: a part of the data is not an array of examples: {why}. Give arrays, or lists, "
+            "tuples and dicts of arrays; of anything else make a tf.data.Dataset."
         ) from error
     if len(sizes) != 1 or not min(sizes):
         raise EntryError(f"KerasJob: the arrays in data must have the same number of examples, and have {sizes}.")

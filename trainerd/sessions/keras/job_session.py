@@ -180,7 +180,7 @@ class KerasJobSession(FunctionSession):
         if not steps.ended and now < end and not self._model.stop_training:
             return steps
         if steps.ended and now == progress.input_began:
-            raise JobError("the data has no batch at all", step=now, sound=True)
+            raise JobError("the data has no batches", step=now, sound=True)
         # The end of the data is known by its size before it is read: an iterator that stands there, and was not asked
         # for more, draws once more from its shuffle's seeds when it is restored and asked.
         data_ended = steps.ended or now >= data_end

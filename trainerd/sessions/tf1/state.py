@@ -269,7 +269,7 @@ class GraphState:
         needed = {op.type for op in ancestors(makers)}
         if len(makers) != 1 or "Placeholder" in needed:  # it is the program that knows with what
             raise ValueError(f"the position of the input {name} does not fit it: it is another dataset.")
-        log.warning("the input %s is another dataset than before: it restarts", name, extra={"event": "input"})
+        log.warning("the input %s has another dataset than before, so it restarts", name, extra={"event": "input"})
         _run(session, makers[0])
 
     def effects(self, fetches: Sequence[Any]) -> Effects:

@@ -51,6 +51,7 @@ from trainerd.sessions.tf2.numbers import Numbers
 from trainerd.sessions.tf2.replicas import Replicas, require_no_scope
 from trainerd.sessions.tf2.weights import weights_of
 from trainerd.sessions.tf2.while_loop import GraphLoop
+from trainerd.text import type_of
 
 log = logging.getLogger(__name__)
 
@@ -498,7 +499,7 @@ def _iterate(dataset: Any) -> Any:
     if dataset is None:
         return None
     if not isinstance(dataset, tf.data.Dataset):
-        raise EntryError(f"the job's dataset is of type {type(dataset).__name__}, where a tf.data.Dataset is needed.")
+        raise EntryError(f"the job's dataset must be a tf.data.Dataset, and is {type_of(dataset)}.")
     return iter(dataset)
 
 

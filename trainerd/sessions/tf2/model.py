@@ -33,6 +33,7 @@ from trainerd.sessions.tf2.devices import gpu_room
 from trainerd.sessions.tf2.replicas import Replicas, require_no_scope
 from trainerd.sessions.tf2.tracked import Tracked
 from trainerd.sessions.tf2.weights import weights_of
+from trainerd.text import type_of
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class CheckpointModel(Model):
     ) -> None:
         require_no_scope()
         if not isinstance(checkpoint, tf.train.Checkpoint):
-            raise EntryError(f"checkpoint must be a tf.train.Checkpoint, and is of type {type(checkpoint).__name__}.")
+            raise EntryError(f"checkpoint: expected a tf.train.Checkpoint, got {type_of(checkpoint)}.")
         if (root := vars(checkpoint).get("_root")) is not None:  # its first argument, which it does not expose
             raise EntryError(
                 f"the tf.train.Checkpoint has a part of type {type(root).__name__} without a name: write "

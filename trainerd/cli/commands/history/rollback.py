@@ -122,7 +122,7 @@ def _ask(rundir: RunDirectory, target: RollbackTarget, holder: Holder) -> Rollba
         answer = requests.ask(rundir, holder, request.id, lambda: request.write(rundir), rundir.rollback, "went back")
     except NotRunningError as error:
         if rollback.is_under_way(rundir):
-            raise NotRunningError(f"process {holder.pid} ended while it went back. {rollback.FINISHES}") from error
+            raise NotRunningError(f"process {holder.pid} ended during the rollback. {rollback.FINISHES}") from error
         rollback.withdraw(rundir, request)
         raise
     if answer.step is None:
