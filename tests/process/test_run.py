@@ -67,9 +67,7 @@ def test_a_job_that_handles_signals_itself_is_reported_and_paused_all_the_same(s
     run.signal(signal.SIGUSR1)
     run.until_printed(r"saved step \d+ \(request\)")
     assert run.pause() == 0
-    assert (
-        "the job replaced trainerd's signal handlers for SIGTERM, SIGUSR1. trainerd has set its own again" in run.text
-    )
+    assert "the job replaced trainerd's signal handlers for SIGTERM, SIGUSR1. trainerd has set" in run.text
 
 
 def test_the_files_do_what_the_signals_do(start: Start, project: Path) -> None:

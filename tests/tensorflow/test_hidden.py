@@ -329,7 +329,7 @@ def test_two_of_one_name_are_refused_and_metrics_are_only_keras_s() -> None:
             super().__init__()
             self.parts = parts
 
-    with pytest.raises(EntryError, match="two variables of the state have the name hidden/m/parts/1. Rename one"):
+    with pytest.raises(EntryError, match=r"two variables of the state have the name hidden/m/parts/1\. Rename one"):
         hidden({"m": Odd({1: tf.Variable(1.0), "1": tf.Variable(2.0)})})
     [key] = hidden({"metrics": Odd({"metrics": [tf.Variable(1.0)]})})
     assert not is_of_metrics(key)

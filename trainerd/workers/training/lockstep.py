@@ -123,8 +123,8 @@ class ChiefSession:
             if apart:
                 raise JobError(
                     f"the workers differ at step {self._session.step}: {', '.join(apart[:_SHOWN])} on "
-                    f"worker {rank} {'has' if len(apart) == 1 else 'have'} another value than on the chief. A step must "
-                    "combine the gradients of all workers: use a Keras optimizer, which does so; or make the variable "
+                    f"worker {rank} {'has' if len(apart) == 1 else 'have'} another value than on the chief. A step "
+                    "must combine the gradients of all workers: use a Keras optimizer, which does so; or make the variable "
                     "with aggregation=tf.VariableAggregation.MEAN",
                     step=self._session.step,
                     sound=False,
@@ -232,8 +232,8 @@ def rows_of(answer: Message, chiefs: Steps) -> np.ndarray[Any, Any]:
     shape = chiefs.rows.shape
     if (answer["first"], answer["count"]) != (chiefs.first, len(chiefs.rows)):
         raise TrainerdError(
-            f"the workers are at different steps: the chief did {len(chiefs.rows)} steps from {chiefs.first} on, another "
-            f"{answer['count']} from {answer['first']} on"
+            f"the workers are at different steps: the chief did {len(chiefs.rows)} steps from {chiefs.first} on, "
+            f"another {answer['count']} from {answer['first']} on"
         )
     return np.frombuffer(answer["rows"]).reshape(shape)
 
