@@ -112,7 +112,7 @@ def test_sighup_reads_the_config_again(start: Start, project: Path) -> None:
     wait_for(lambda: len(saved_loosely(run.rundir.path)) >= 2, "two checkpoints on the new schedule")
     write_config(project, entry="jobs:other", more="[checkpoint]\nsave_model_secs = 0\nkeep_last = 2\n")
     run.signal(signal.SIGHUP)
-    run.until_printed("`entry` has changed. It takes effect at the next start")
+    run.until_printed("`entry` has changed in the config, which takes effect at the next start")
     write_config(project, more="keep_lst = 2\n")
     run.signal(signal.SIGHUP)
     run.until_printed("the configuration was not read again")

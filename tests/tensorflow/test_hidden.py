@@ -433,7 +433,7 @@ def test_a_metric_and_a_seed_generator_of_the_state_resume(
 
 @pytest.mark.parametrize("part", [3, X, keras.losses.MeanSquaredError(), keras.optimizers.schedules.CosineDecay(1, 9)])
 def test_a_part_of_the_state_that_cannot_be_saved_is_named(part: Any) -> None:
-    with pytest.raises(EntryError, match=r"a part 'odd', which is of type \w+: it holds no variables .* leave it out"):
+    with pytest.raises(EntryError, match=r"a part 'odd', which is an? \w+ and holds no variables .* Leave it out"):
         FunctionSession(trainerd.Job(lambda: None, state={"odd": part}))
 
 

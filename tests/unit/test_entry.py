@@ -73,7 +73,7 @@ def test_a_function_of_one_argument_takes_the_supervisor(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("source", "entry", "parts"),
     [
-        (GOOD, "nojob:job", ["there is no module 'nojob'", "looked for in"]),
+        (GOOD, "nojob:job", ["there is no module 'nojob'", "looked for it in"]),
         (GOOD, "myjob:jib", ["has no 'jib'", "Did you mean 'job'?"]),
         ("import nothing_like_it", "myjob:job", ["does not import", "ModuleNotFoundError", 'myjob.py", line 1']),
         ("def job(:", "myjob:job", ["does not import", "SyntaxError", "line 1"]),

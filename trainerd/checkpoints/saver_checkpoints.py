@@ -83,7 +83,7 @@ def newest_readable(rundir: RunDirectory, verify: Verify) -> Path | None:
         refuse_to_start_over(rundir, why)
         if (name := checkpoint_state.named(rundir.checkpoint_state)) is not None:
             log.warning(
-                "%s names %s, which does not exist, and there is no other checkpoint: training starts from step 0",
+                "%s names %s, which does not exist, and there is no other checkpoint: training starts at step 0",
                 rundir.checkpoint_state,
                 name,
                 extra={"event": "disbelieved"},

@@ -249,7 +249,7 @@ def go_back(rundir: RunDirectory, store: CheckpointStore, request: RollbackReque
                 if is_under_way(rundir):
                     moving.undo(named)
         except StorageError as another:
-            said = f"{error} It was not undone either: {another} {FINISHES}"
+            said = f"{error} Undoing it failed too: {another} {FINISHES}"
             raise StorageError(said, is_unfinished=True) from error
         raise
     moving.announce()
@@ -374,7 +374,7 @@ class _Moving:
         try:
             found = manifests.read(rundir.manifest(target.step))
         except DamagedError as error:
-            raise StorageError(f"the checkpoint of {target} was damaged while the run went back: {error}") from error
+            raise StorageError(f"the checkpoint of {target} was damaged during the rollback: {error}") from error
         self._store.name(target.step)
         withdraw(rundir, RollbackRequest(target, self._decided.id))
         safe_paths.remove(rundir.rollback_returns)

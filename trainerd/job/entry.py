@@ -136,7 +136,7 @@ def import_module(entry: str, folder: Path) -> object:
         except ModuleNotFoundError as error:
             if error.name and (module_name == error.name or module_name.startswith(error.name + ".")):
                 raise EntryError(
-                    f"entry = {entry!r}: there is no module {error.name!r}. It was looked for in {folder} and among "
+                    f"entry = {entry!r}: there is no module {error.name!r}. Python looked for it in {folder} and among "
                     f"the packages of {sys.prefix}."
                 ) from None
             raise

@@ -451,7 +451,7 @@ class Checkpointer:
             lowest.give_back(snapshot)
             return
         if not self._write(Save(lowest.step, replace(lowest.about, reason=LOWEST)), snapshot):
-            log.warning("the lowest loss of the valley, at step %d, is not kept", lowest.step)
+            log.warning("the minimum of the loss at step %d could not be kept", lowest.step)
 
     def _end(self, save: Save) -> None:
         """End a save. Then delete checkpoints that retention gives up, until another save waits."""

@@ -84,8 +84,8 @@ def _steps(session: Session, config: Config) -> Generator[str, None, dict[str, f
         bad = bad_turn(steps, Valleys(), config.trouble, smoothing=1, stops_on_nan=config.stop_on_nan)
         if bad is not None and bad.action == "stop":
             raise JobError(
-                f"{bad.what}: a run stops there. Check the learning rate and the data; `stop_on_nan = false` in "
-                "the config lets it train on.",
+                f"{bad.what}, where a run stops. Check the learning rate and the data; `stop_on_nan = false` in "
+                "the config lets it continue.",
                 step=bad.last,
                 sound=False,
             )

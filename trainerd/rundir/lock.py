@@ -277,7 +277,7 @@ def _in_use(rundir: RunDirectory, pid: int | None) -> str:
         return (
             f"process {pid} trains in {rundir.path}. That is this process: first end the session that does, "
             "with its `close()`, its Supervisor's `stop()` or its `with` block; for a second run set another `logdir`. "
-            "What only looks at the model can restore its newest checkpoint with a Saver of its own."
+            "To only read the model, restore its newest checkpoint with a Saver of your own."
         )
     who = f"process {pid}" if pid is not None else "another process"
     logdir = f"--logdir {shlex.quote(str(rundir.path))}"

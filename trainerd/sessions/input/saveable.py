@@ -76,7 +76,7 @@ def _try(iterator: Any, otherwise: str) -> None:
         except tf.errors.OpError as error:
             if folder in str(error) or isinstance(error, tf.errors.ResourceExhaustedError):  # of writing
                 raise StorageError(
-                    f"cannot try in {folder} whether the dataset's position can be saved: {error}"
+                    f"cannot test in {folder} whether the dataset's position can be saved: {error}"
                 ) from error
             if "ReadVariableOp is stateful" in str(error):
                 raise EntryError(

@@ -58,8 +58,8 @@ class ValidationData:
         changed = [f"{name} {first[name]!r} and {second[name]!r}" for name in first if not _same(first, second, name)]
         if changed:
             log.warning(
-                "the validation gave other metrics when it was repeated with the same weights: %s. After a resume it "
-                "can do so too. %s %s",
+                "a second validation with the same weights gave other metrics: %s. A validation after a resume may "
+                "differ too. %s %s",
                 ", ".join(changed),
                 _SO,
                 self._is,

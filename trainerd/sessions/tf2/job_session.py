@@ -513,6 +513,6 @@ def _require_trackable(name: str, part: Any) -> None:
         tf.train.Checkpoint(**{name: part})
     except (ValueError, TypeError) as error:
         raise EntryError(
-            f"the job's state has a part {name!r}, which is of type {type(part).__name__}: it holds no variables that "
-            "can be saved. What does not change needs no saving: leave it out. What does, make a tf.Variable."
+            f"the job's state has a part {name!r}, which is {type_of(part)} and holds no variables that "
+            "can be saved. Leave it out if it does not change; if it does, make it a tf.Variable."
         ) from error

@@ -124,8 +124,8 @@ class ChiefSession:
                 raise JobError(
                     f"the workers differ at step {self._session.step}: {', '.join(apart[:_SHOWN])} on "
                     f"worker {rank} {'has' if len(apart) == 1 else 'have'} another value than on the chief. A step "
-                    "must combine the gradients of all workers: use a Keras optimizer, which does so; or make the variable "
-                    "with aggregation=tf.VariableAggregation.MEAN",
+                    "must combine the gradients of all workers: use a Keras optimizer, which does so; or make the "
+                    "variable with aggregation=tf.VariableAggregation.MEAN",
                     step=self._session.step,
                     sound=False,
                 )
