@@ -27,6 +27,28 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def next_start(step: int | None) -> str:
+    """Return what the next start of a run does, after "the next start".
+
+    Args:
+      step: of the newest checkpoint; None if there is none.
+    """
+    if step is None:
+        return "begins at step 0, since there is no checkpoint yet"
+    return f"resumes from step {step}"
+
+
+def an(noun: str) -> str:
+    """Return a noun with its article, such as "a list" and "an int"."""
+    is_vowel = noun[:1].lower() in tuple("aeiou") and not noun.lower().startswith(("uni", "use", "uint", "eu", "one"))
+    return f"{'an' if is_vowel else 'a'} {noun}"
+
+
+def type_of(value: object) -> str:
+    """Return the type of a value with its article; "None" for None."""
+    return "None" if value is None else an(type(value).__name__)
+
+
 def printable(text: str) -> str:
     """Return a text that may come from anybody in a form that a terminal, a journal or a page can show.
 

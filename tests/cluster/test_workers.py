@@ -210,7 +210,7 @@ def test_a_stop_while_the_others_are_awaited_is_served_at_once(cluster: Cluster,
         ("counted", [69, 69], r"several workers train a trainerd.Job or KerasJob"),
         ("dies_while_it_is_built", [76, 9], r"worker 1 .* is gone"),
         ("differs", [69, 69], r"Shape mismatch"),
-        ("assigns", [70, 70], r"the workers have drifted apart by step 1: weight on worker 1"),
+        ("assigns", [70, 70], r"the workers differ at step 1: weight on worker 1"),
     ],
 )
 def test_what_goes_wrong_on_one_is_reported_on_all(cluster: Cluster, entry: str, codes: list[int], said: str) -> None:

@@ -106,7 +106,7 @@ def test_a_run_continues_with_more_devices_and_is_released_for_one(fork: Fork, f
     ("devices", "reason"),
     [
         ("5", "devices = 5, and this process can use 4: CPU:0, CPU:1, CPU:2, CPU:3."),
-        ('["CPU:0", "CPU:0"]', "devices: 'CPU:0' is there twice."),
+        ('["CPU:0", "CPU:0"]', "devices: 'CPU:0' is listed twice."),
         ('["CPU:0", "GPU:7"]', "devices: 'GPU:7' does not exist. This process can use CPU:0"),
     ],
 )

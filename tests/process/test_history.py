@@ -120,7 +120,7 @@ def test_a_run_without_its_bad_batch_is_the_run_that_never_had_it(start: Start, 
     )
     run = start("run")
     assert run.end() == 0, run.text
-    assert "the loss became nan in step 31; going back to step 20" in run.text
+    assert "the loss became nan in step 31; rolling back to step 20" in run.text
     clean = start(
         "run",
         "--config",

@@ -67,7 +67,7 @@ def test_a_job_that_handles_signals_itself_is_reported_and_paused_all_the_same(s
     run.signal(signal.SIGUSR1)
     run.until_printed(r"saved step \d+ \(request\)")
     assert run.pause() == 0
-    assert "the job has handlers of its own for SIGTERM, SIGUSR1, which trainerd's take the place of again" in run.text
+    assert "the job replaced trainerd's signal handlers for SIGTERM, SIGUSR1. trainerd has set" in run.text
 
 
 def test_the_files_do_what_the_signals_do(start: Start, project: Path) -> None:
@@ -112,7 +112,7 @@ def test_sighup_reads_the_config_again(start: Start, project: Path) -> None:
     wait_for(lambda: len(saved_loosely(run.rundir.path)) >= 2, "two checkpoints on the new schedule")
     write_config(project, entry="jobs:other", more="[checkpoint]\nsave_model_secs = 0\nkeep_last = 2\n")
     run.signal(signal.SIGHUP)
-    run.until_printed("`entry` has changed. It takes effect at the next start")
+    run.until_printed("`entry` has changed in the config, which takes effect at the next start")
     write_config(project, more="keep_lst = 2\n")
     run.signal(signal.SIGHUP)
     run.until_printed("the configuration was not read again")
@@ -284,10 +284,6 @@ def configured(make):
 
 
 function, keras, graph = configured(jobs.evaluated_often), configured(jobs.released), configured(jobs.graph)
-
-
-def program(supervisor):
-    configured(lambda: None)()
 """
 
 
@@ -297,7 +293,6 @@ def program(supervisor):
         pytest.param("function", [["run", "--max-steps", "3"], ["evaluate"]], marks=pytest.mark.long),
         ("keras", [["check"]]),
         ("graph", [["run", "--max-steps", "3"]]),
-        pytest.param("program", [["run"]], marks=pytest.mark.long),
         pytest.param("function", [["check"]], marks=pytest.mark.long),
         pytest.param("keras", [["run", "--max-steps", "3"], ["export", "release"]], marks=pytest.mark.long),
         pytest.param("graph", [["check"]], marks=pytest.mark.long),
@@ -310,3 +305,12 @@ def test_job_configures_devices_and_threads(start: Start, project: Path, entry: 
         trainer = start(*command)
         assert trainer.end() == 0, trainer.text
         assert "has two devices" in trainer.text
+
+
+def test_job_that_takes_an_argument_is_an_error(start: Start, project: Path) -> None:
+    """It is called with the Supervisor. If it opens no session, it is not a program that writes its own loop."""
+    (project / "mine.py").write_text("import jobs\n\ndef job(x):\n    return jobs.counter()\n")
+    write_config(project, entry="mine:job")
+    trainer = start("run")
+    assert trainer.end() == 69, trainer.text
+    assert "the function takes `x`. A function that returns a job takes no arguments, or any of" in trainer.text

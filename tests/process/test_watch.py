@@ -187,7 +187,7 @@ def test_a_channel_that_the_settings_no_longer_have_is_an_error(tmp_path: Path) 
     settings = write_settings(tmp_path / "watch.toml", "json://127.0.0.1:1/new")
     sender = senders.start(settings, identity("json://127.0.0.1:1/old"), str(tmp_path / "notes"))
     said = sender.communicate()[1]
-    assert sender.returncode == 78 and "start the watcher again" in said and "127.0.0.1" not in said
+    assert sender.returncode == 78 and "restart the watcher" in said and "127.0.0.1" not in said
 
 
 @pytest.mark.long

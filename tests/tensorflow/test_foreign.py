@@ -224,7 +224,7 @@ def test_a_checkpoint_file_that_names_what_is_gone_is_reported(
             assert session.run(found.global_step) == 0
         assert [record.getMessage() for record in caplog.records if "does not exist" in record.getMessage()] == [
             f"{tmp_path}/checkpoint names model.ckpt-5, which does not exist, and there is no other checkpoint: "
-            "training starts from step 0"
+            "training starts at step 0"
         ] * warnings
 
 

@@ -318,7 +318,7 @@ def test_collections_are_remembered_and_what_cannot_be_is_reported(
         first.snapshot().write(tmp_path / "model.ckpt-25", lambda size: None)
     [reported] = [each.getMessage() for each in caplog.records if getattr(each, "event", "") == "callbacks"]
     assert (
-        "no checkpoint holds what the callback Collects changes" in reported
+        "the callback Collects changes state that no checkpoint holds" in reported
         and ": lost (of the type object)" in reported
     )
     collects = Collects()
@@ -516,7 +516,7 @@ def test_a_callback_that_fails_is_named(tmp_path: Path, method: str) -> None:
 
 def test_no_data_at_all_is_reported() -> None:
     session = opened(trainerd.KerasJob(a_line(), unknown().take(0)))
-    with pytest.raises(JobError, match="no batch at all"):
+    with pytest.raises(JobError, match="the data has no batches"):
         train(session)
 
 

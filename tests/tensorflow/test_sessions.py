@@ -420,7 +420,7 @@ def test_a_step_that_returns_the_wrong_thing(step: Callable[..., object], messag
 @pytest.mark.parametrize(
     ("job", "message"),
     [
-        (trainerd.Job(lambda b: None, dataset=[1, 2, 3]), "dataset is of type list"),
+        (trainerd.Job(lambda b: None, dataset=[1, 2, 3]), "dataset must be a tf.data.Dataset, and is a list"),
         (trainerd.Job(lambda: None, state={"global_step": tf.Variable(1)}), "trainerd's own"),
         (trainerd.Job(lambda: None, state={"a": object()}), "that can be saved"),
     ],

@@ -464,7 +464,7 @@ def test_a_supervisor_may_be_used_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"checkpoint": {"p": 1}}, EntryError, "must be a tf.train.Checkpoint, and is of type dict"),
+        ({"checkpoint": {"p": 1}}, EntryError, "expected a tf.train.Checkpoint, got a dict"),
         ({"init_op": None, "saver": object()}, ValueError, "saver: with `checkpoint` there is no graph"),
         ({"graph": tf.Graph()}, ValueError, "graph: with"),
         ({"is_chief": False}, ValueError, "one process trains by itself"),

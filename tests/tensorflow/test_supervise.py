@@ -114,7 +114,7 @@ def test_what_is_done_is_not_done_again_and_says_so(tmp_path: Path, caplog: pyte
     assert_same(first, again)
     assert not trained and [step for step, _ in saved(tmp_path)] == [12]
     assert again.fit(X, Y, epochs=1, **OPTIONS).epoch == [0], "a fit without it begins at its own first epoch"
-    assert "fit trains nothing: the run is at epoch 2, and fit trains until epoch 2" in caplog.text
+    assert "fit does nothing: the run is at epoch 2, and fit trains until epoch 2" in caplog.text
     assert fit(tmp_path, epochs=3)[2] == [2]
 
 

@@ -240,7 +240,7 @@ def test_a_service_that_waits_for_steps_runs_beside_them(
         assert sess.run(step) == 100
         sv.request_stop()
         sess.run(close)
-    assert "beside them from now on" in caplog.text
+    assert "beside the steps" in caplog.text
 
 
 def test_a_service_has_all_that_the_loop_has(tmp_path: Path) -> None:

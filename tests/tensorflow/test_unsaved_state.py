@@ -90,7 +90,8 @@ def lost_steps() -> dict[str, tuple[Step, str]]:
     accumulator = tf.raw_ops.ResourceConditionalAccumulator(dtype=tf.float32, shape=[], shared_name="gradients")
     counter = tf.Variable(0, dtype=tf.int64, name="counter")
     generator = tf.random.Generator.from_seed(1)
-    count = "counter (AssignAddVariableOp in "
+    count = "the variable 'counter' (AssignAddVariableOp in "
+    nameless = tf.Variable([1.0, 2.0])
     counting = RANGE.map(lambda x: x + counter.assign_add(1))
     shuffled, rerandomized = (
         RANGE.shuffle(9, seed=1),
@@ -104,6 +105,10 @@ def lost_steps() -> dict[str, tuple[Step, str]]:
         "a random dataset": (drawn(rerandomized), "a dataset ("),
         "a dataset whose function counts": (drawn(counting), "a dataset ("),
         "a function of a dataset of the step": (lambda: drawn(RANGE.map(lambda x: x + counter.assign_add(1)))(), count),
+        "a variable that TensorFlow named": (
+            lambda: nameless.assign_add([1.0, 1.0]),
+            "the variable without a name, float32[2] (AssignAddVariableOp in ",
+        ),
         "a variable by its shared name": (shared_variable, "VarHandleOp (AssignVariableOp"),
         "Stage": (lambda: tf.raw_ops.Stage(values=[KEPT.read_value()]), "a staging area (Stage"),
         "Unstage": (lambda: tf.raw_ops.Unstage(dtypes=[tf.float32]), "a staging area (Unstage"),
@@ -114,7 +119,7 @@ def lost_steps() -> dict[str, tuple[Step, str]]:
         "a table": (lambda: table.insert([1], [2]), "a lookup table (LookupTableInsertV2"),
         "a table that the step makes, and finds again": (named_table, "a lookup table (LookupTableInsertV2"),
         "a file": (lambda: from_a_file("counter.txt"), "a file (WriteFile"),
-        "a generator": (lambda: generator.normal([]), "StateVar (RngReadAndSkip"),
+        "a generator": (lambda: generator.normal([]), "the variable of a tf.random.Generator (RngReadAndSkip"),
         "tf.py_function": (lambda: tf.py_function(lambda: 1.0, [], tf.float32), "Python (EagerPyFunc"),
         "tf.numpy_function": (lambda: tf.numpy_function(lambda: 1.0, [], tf.float32), "Python (PyFunc"),
         "tf.random": (lambda: tf.random.normal([]), "RandomStandardNormal in "),

@@ -54,14 +54,25 @@ def test_help_lists_every_command(cli: Cli) -> None:
     ("arguments", "message"),
     [
         (["stauts"], "there is no command 'stauts'. Did you mean `status`?"),
-        (["run", "--max-step", "3"], "--max-steps"),
+        (["run", "--max-step", "3"], "there is no option --max-step. Did you mean --max-steps?"),
         (["start", "train.py", "--epochs", "3"], "come after `--`, as in `trainerd start train.py -- --epochs`."),
-        (["run", "--max-steps", "0"], "'--max-steps': expected a whole number from 1 to "),
-        (["run", "--max-steps", "abc"], "got 'abc'"),
-        (["run", "--logdir", ""], "'--logdir': expected a path, got ''"),
+        (["run", "--max-steps", "0"], "trainerd: --max-steps: expected a whole number from 1 to "),
+        (["run", "--max-steps", "abc"], "trainerd: --max-steps: expected a whole number, got 'abc'.\n"),
+        (["run", "--max-steps"], "--max-steps: requires an argument."),
+        (["run", "--forever=yes"], "--forever: does not take a value."),
+        (["run", "--logdir", ""], "--logdir: expected a path, got ''"),
+        (["history", "--smooth", "much"], "--smooth: expected a number, got 'much'."),
+        (["history", "--smooth", "0.5"], "--smooth: expected a number, 1 or more, got 0.5."),
+        (["events", "--since", "yesterday"], "--since: expected a duration such as 90s, 30m, 12h or 2d, got 'yester"),
+        (["events", "--kind", "stat"], "expected one of start, "),
+        (["events", "--kind", "stat"], "got 'stat'. Did you mean start?"),
+        (["completion"], "SHELL is missing: one of bash, zsh, fish."),
+        (["pin"], "STEP is missing."),
+        (["pin", "best"], "STEP: expected a whole number, got 'best'."),
+        (["cluster", "ru"], "no such command 'ru'"),
         (["check", "--config", ""], "expected a path, got ''"),
         (["status", ""], "expected a run or a path, got ''"),
-        (["logs", "-n", "x"], "expected a whole number >= 0, got 'x'"),
+        (["logs", "-n", "x"], "--lines: expected a whole number, got 'x'"),
         (["evaluate", "--entry", "foo"], "--entry: expected MODULE:ATTRIBUTE, such as job:job, got 'foo'"),
         (["run", "--max-steps", "9", "--forever"], "contradict each other"),
         (["install", "--user", "--system"], "contradict each other"),
@@ -71,6 +82,35 @@ def test_help_lists_every_command(cli: Cli) -> None:
 def test_usage_errors_exit_with_64(cli: Cli, arguments: list[str], message: str) -> None:
     code, text = cli(*arguments)
     assert code == 64 and message in text
+
+
+@pytest.mark.parametrize(
+    ("secs", "says"), [("3", "every 3 s (`summary.metrics_secs`)"), ("0", "so the clock adds no points")]
+)
+def test_history_says_when_a_point_comes_by_the_config(cli: Cli, secs: str, says: str) -> None:
+    Path("trainerd.toml").write_text(f'entry = "a:b"\nlogdir = "runs/mine"\n[summary]\nmetrics_secs = {secs}\n')
+    Path("runs/mine").mkdir(parents=True)
+    code, text = cli("history")
+    assert code == 69 and "has no curve of 'loss' yet." in text and says in text
+
+
+READERS = ["status", "save", "pause", "logs", "events", "history", "checkpoints", "evaluate", "tensorboard", "doctor"]
+READERS += ["diff 1 2", "pin 3", "unpin 3", "rollback 3", "set a=1", "export out", "predict out", "fork 3 new"]
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_every_command_says_that_there_is_no_such_run(cli: Cli, command: str) -> None:
+    for named in ("nosuch", "runs/nosuch"):
+        kind = "run" if named == "nosuch" else "run directory"
+        code, text = cli(*command.split(), "--logdir", named)
+        assert code == 69 and text == f"trainerd: there is no {kind} {named}. `trainerd list` shows your runs.\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_names_what_an_option_takes(cli: Cli, command: str) -> None:
+    """A range such as `1<=x<=4611686018427387904` says less than N."""
+    text = cli(command, "--help")[1]
+    assert "<=" not in text and "x>" not in text and "INTEGER" not in text and "FLOAT" not in text
 
 
 def test_a_wrong_config_exits_with_78_and_says_all_of_it(cli: Cli) -> None:
@@ -85,7 +125,7 @@ def test_a_wrong_config_exits_with_78_and_says_all_of_it(cli: Cli) -> None:
 def test_a_folder_without_a_run_is_no_place_to_start_one(cli: Cli, tmp_path: Path, command: str) -> None:
     """After a mistyped --logdir, the message does not propose to train there."""
     Path("other").mkdir()
-    for name, says in (("missing", "{} does not exist"), ("other", "{} is not a run directory")):
+    for name, says in (("missing", "there is no run"), ("other", "{} is not a run directory")):
         code, text = cli(*command.split(), "--logdir", name)
         assert code == 69 and says.format(tmp_path / name) in text and "`trainerd list` shows your runs" in text
 
@@ -149,7 +189,7 @@ def test_commands_that_steer_say_when_nothing_runs(cli: Cli) -> None:
 
 def test_a_pause_of_a_folder_that_is_no_run_fails(cli: Cli) -> None:
     Path("here").mkdir()
-    for named, words in (("runs/typo", "does not exist"), ("./here", "is not a run directory")):
+    for named, words in (("runs/typo", "there is no run directory runs/typo"), ("./here", "is not a run directory")):
         for option in (["--logdir"], []):
             code, text = cli("pause", *option, named)
             assert code == 69 and words in text
@@ -331,7 +371,7 @@ def test_a_run_directory_that_cannot_be_made_exits_with_74(cli: Cli) -> None:
 def test_a_file_is_no_run_directory(cli: Cli, command: str) -> None:
     Path("file").touch()
     code, text = cli(*command.split(), "--logdir", "file")
-    assert code == 64 and "'--logdir': Directory 'file' is a file" in text
+    assert code == 64 and "--logdir: expected a directory, got the file 'file'." in text
 
 
 def test_who_asks_for_a_save_where_nothing_trains_is_shown_what_starts_it(cli: Cli) -> None:

@@ -165,7 +165,7 @@ def test_a_config_that_is_no_file_is_refused_and_a_mark_of_utf_8_is_not(tmp_path
             parse.load(found)
     path.unlink()
     path.write_text("x = y")
-    with pytest.raises(ConfigError, match=r"is not TOML.*To name a run without a config, use `--logdir`"):
+    with pytest.raises(ConfigError, match=r"not TOML.*To name a run without a config, use `--logdir`"):
         parse.load_rundir(path)
     path.write_bytes(b"x = \xff")
     with pytest.raises(ConfigError, match=r"not text in UTF-8: invalid start byte at byte 4"):
@@ -176,3 +176,23 @@ def test_a_config_that_is_no_file_is_refused_and_a_mark_of_utf_8_is_not(tmp_path
         load(tmp_path, 'entry = "job:job"\nlogdir = "a\\u0000b"\n')
     with pytest.raises(ConfigError, match="has a NUL in it"):
         parse.load_rundir(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("seed = 1\nlogdir = runs/a # here\n", "line 2, column 10: this is not TOML: invalid value. A string needs qu"),
+        ("logdir = runs/a\n", 'A string needs quotes: logdir = "runs/a".'),
+        ("deterministic = True\n", "invalid value. Write deterministic = true."),
+        ("[checkpoint\n", "line 1, column 12: this is not TOML: expected ']' at the end of a table declaration."),
+        ("seed = 1\nseed = 2\n", "line 2, column 9: this is not TOML: cannot overwrite a value."),
+        ("max_steps = 3,\n", "line 1, column 14: this is not TOML: expected newline or end of document after a statem"),
+        ("tags = [1, 2\n", "end of document: this is not TOML: unclosed array."),
+    ],
+)
+def test_a_file_that_is_not_toml_is_reported_with_its_line(tmp_path: Path, text: str, says: str) -> None:
+    """Quotes are advised only where a word stands without them."""
+    (tmp_path / "trainerd.toml").write_text(text)
+    with pytest.raises(ConfigError) as raised:
+        parse.load(tmp_path / "trainerd.toml")
+    assert says in str(raised.value) and ("quotes" in str(raised.value)) == ("logdir" in text)

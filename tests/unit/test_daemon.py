@@ -247,7 +247,7 @@ def test_a_job_that_sets_handlers_is_paused_all_the_same(caplog: pytest.LogCaptu
         os.kill(os.getpid(), signal.SIGTERM)
         wait_until(lambda: daemon.is_raised)
         renew_handlers()
-    assert caplog.text.count("the job has handlers of its own for SIGTERM, which") == 1
+    assert caplog.text.count("the job replaced trainerd's signal handlers for SIGTERM.") == 1
 
 
 def test_after_a_pause_that_a_person_resumes_from_a_signal_is_the_first_again(monkeypatch: pytest.MonkeyPatch) -> None:

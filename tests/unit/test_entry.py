@@ -36,6 +36,12 @@ def message(folder: Path, source: str, entry: str = "myjob:job") -> str:
     return str(caught.value)
 
 
+# A Keras model, as far as it can be told without Keras.
+KERAS = """\
+Model = type("Model", (), {"__module__": "keras.src.models.model"})
+Model = type("Mine", (Model,), {})
+def job():
+"""
 GOOD = "import trainerd\ndef job():\n    return trainerd.Job(lambda: None)\n"
 
 
@@ -44,6 +50,13 @@ def test_a_function_an_attribute_and_a_job(tmp_path: Path) -> None:
     assert isinstance(load(tmp_path, source), Job)
     assert isinstance(load(tmp_path, source, "myjob:Jobs.one"), Job)
     assert isinstance(load(tmp_path, source, "myjob:ready"), Job)
+
+
+@pytest.mark.parametrize(
+    "step", ["lambda batch: None", "lambda *batch: None", "lambda batch, more=1: None", "print", "lambda b=1: None"]
+)
+def test_a_step_that_takes_a_batch_is_taken(tmp_path: Path, step: str) -> None:
+    assert isinstance(load(tmp_path, GOOD.replace("lambda: None", f"{step}, dataset=[]")), Job)
 
 
 def test_a_folder_with_an_odd_name(tmp_path: Path) -> None:
@@ -60,7 +73,7 @@ def test_a_function_of_one_argument_takes_the_supervisor(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("source", "entry", "parts"),
     [
-        (GOOD, "nojob:job", ["there is no module 'nojob'", "looked for in"]),
+        (GOOD, "nojob:job", ["there is no module 'nojob'", "looked for it in"]),
         (GOOD, "myjob:jib", ["has no 'jib'", "Did you mean 'job'?"]),
         ("import nothing_like_it", "myjob:job", ["does not import", "ModuleNotFoundError", 'myjob.py", line 1']),
         ("def job(:", "myjob:job", ["does not import", "SyntaxError", "line 1"]),
@@ -68,23 +81,50 @@ def test_a_function_of_one_argument_takes_the_supervisor(tmp_path: Path) -> None
         (
             "def job():\n    return [1]\n",
             "myjob:job",
-            ["gave a value of type list", "trainerd.Job, GraphJob, KerasJob or Experiment is needed"],
+            ["gave a list, and a job is needed: a trainerd.Job, GraphJob, KerasJob or Experiment."],
         ),
-        ("def job():\n    pass\n", "myjob:job", ["gave None", "return trainerd.Job"]),
+        (
+            "def job():\n    pass\n",
+            "myjob:job",
+            ["gave None, and a job is needed. End the function with `return trainerd.Job(...)`"],
+        ),
         (GOOD.replace("lambda: None", "3"), "myjob:job", ["train_step must be a function, and is 3"]),
         (
             "import trainerd\njob = trainerd.Job(lambda: 1.0, state=[1])\n",
             "myjob:job",
             ["state must be a dict of name to what is saved", "and is [1]"],
         ),
-        ("job = 3\n", "myjob:job", ["gave a value of type int"]),
+        ("job = 3\n", "myjob:job", ["gave an int, and a job is needed"]),
         ("def job():\n    raise SystemExit\n", "myjob:job", ["building the job ended with exit"]),
         (
             "def job():\n    return 1 / 0\n",
             "myjob:job",
             ["raised while it built", "line 2, in job", "ZeroDivisionError"],
         ),
-        ("def job(x, y):\n    pass\n", "myjob:job", ["raised while it built", "TypeError", "'x' and 'y'"]),
+        ("def job():\n    return 1, {}\n", "myjob:job", ["gave a tuple of an int, a dict, and a job is needed"]),
+        (
+            KERAS + "    return Model()\n",
+            "myjob:job",
+            ["gave a Mine, and", "Wrap the compiled model: trainerd.Ke"],
+        ),
+        (
+            KERAS + "    return Model(), [1]\n",
+            "myjob:job",
+            ["gave a tuple of a Mine, a list, and", "Wrap the comp"],
+        ),
+        ("def job(x, y):\n    pass\n", "myjob:job", ["takes `x` and `y`. A function that returns a job takes no arg"]),
+        ("def job(*, x):\n    pass\n", "myjob:job", ["takes `x`. A function that returns a job takes no arguments"]),
+        (GOOD.replace("lambda", "lambda x, y"), "myjob:job", ["train_step` takes x, y, and the job has no dataset"]),
+        (
+            GOOD.replace("lambda: None", "lambda x, y: None, dataset=[]"),
+            "myjob:job",
+            ["`train_step` takes one argument, a batch of the dataset", "Write `def train_step(batch): x, y = batch`."],
+        ),
+        (
+            GOOD.replace("lambda: None", "lambda: None, dataset=[]"),
+            "myjob:job",
+            ["`train_step` takes one argument, a batch of the dataset, and this one takes none. Write `def train_step"],
+        ),
     ],
 )
 def test_what_can_be_wrong(tmp_path: Path, source: str, entry: str, parts: list[str]) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.conftest import ScriptedSession
 from tests.unit.test_loop import Life
 from trainerd.checkpoints import manifest
+from trainerd.checkpoints.contents.misfit import why_unfit
 from trainerd.config import parse as configs
 from trainerd.config.fingerprint import FingerprintDifference, differences, of_config
 from trainerd.errors import DataError
@@ -68,6 +69,46 @@ def test_what_both_sides_could_read_is_a_change(pipeline: str) -> None:
     assert found.moves_position
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "what"),
+    [
+        ("A > Batch(batch_size=64, drop=False)", "A > Batch(batch_size=32, drop=False)", "batch_size 64 → 32"),
+        ("A > Shuffle(n=1) > Batch(n=2)", "A > Shuffle(n=1) > Batch(n=3)", "Batch n 2 → 3"),
+        ("A > Batch(n=2)", "A > Cache > Batch(n=2) > Prefetch(b=-1)", "added Cache, added Prefetch(b=-1)"),
+        ("A > Shuffle(b=9) > Batch(n=2)", "A > Batch(n=4)", "removed Shuffle(b=9), n 2 → 4"),
+        ("A > Batch(n=2)", "B > Batch(n=2)", "A → B"),
+        ("[A | B] > Zip", "A > B > Zip", "[A | B] > Zip → A > B > Zip"),
+        ("A > Batch", "A > Batch(n=4)", "n none → 4"),
+    ],
+)
+def test_a_pipeline_is_shown_by_what_differs(before: str, now: str, what: str) -> None:
+    assert FingerprintDifference("input.pipeline", before, now).what == what
+
+
+@pytest.mark.parametrize("state", ["6 tensors", "10 tensors"])
+def test_another_optimizer_is_named_first(rundir: RunDirectory, state: str) -> None:
+    """If the state has other variables too, accepting the change would not help."""
+    was = {"job.optimizer.model/optimizer": "Adam", "job.state": "10 tensors"}
+    run(rundir, was, 10).train()
+    with pytest.raises(DataError) as caught:
+        run(rundir, {"job.optimizer.model/optimizer": "SGD", "job.state": state}, 20).train()
+    first, _, advice = str(caught.value).partition("\n")
+    assert first == "the optimizer has changed since step 10: optimizer Adam → SGD (model/optimizer)"
+    assert ("accept-changes" in advice) == (state == "10 tensors")
+
+
+def test_an_error_of_a_restore_is_one_line() -> None:
+    unresolved = ValueError("Unresolved object in checkpoint (root).opt._variables.2: attributes {\n  name: ...")
+    assert why_unfit(unresolved) == "The checkpoint has opt._variables.2, and nothing is at that place now."
+    shape = "Received incompatible tensor with shape (2, 1) when attempting to restore variable with shape (3, 1) and "
+    assert why_unfit(ValueError(shape + "name dense/kernel.")) == (
+        "The variable dense/kernel has the shape (2, 1) in the checkpoint, and (3, 1) now."
+    )
+    missing = "Object not assigned a value from checkpoint: <tf.Variable 'w:0' shape=() dtype=float32, numpy=0.0>"
+    assert why_unfit(AssertionError(missing)) == "The checkpoint has no value for the variable w:0."
+    assert why_unfit(ValueError("something else\nmore")) == "something else"
+
+
 def test_a_config_is_all_of_its_keys_but_the_place(tmp_path: Path) -> None:
     keys = {"entry": "a:b", "logdir": "x", "checkpoint": {"keep_last": 7}}
     found = of_config(configs.parse(keys, folder=tmp_path))
@@ -101,7 +142,7 @@ def test_a_change_is_shown_and_the_run_resumes(rundir: RunDirectory, caplog: pyt
 
 def test_a_dataset_that_changed_under_its_position_is_refused_unless_that_is_accepted(rundir: RunDirectory) -> None:
     run(rundir, BEFORE, 10).train()
-    with pytest.raises(DataError, match=r"batch_size=4\) → Range > Batch\(batch_size=8\)") as caught:
+    with pytest.raises(DataError, match=r"^the dataset has changed since step 10: batch_size 4 → 8\n") as caught:
         run(rundir, OTHER_BATCH, 20).train()
     assert "--accept-changes" in str(caught.value) and str(rundir.accept_changes) in str(caught.value)
     assert rundir.steps() == [10] and not rundir.quarantine.exists()
@@ -175,10 +216,10 @@ def test_a_job_of_an_unknown_source_is_not_reported_to_have_the_same(
 ) -> None:
     run(rundir, {"job.graph": "1", "job.source": ""}, 10).train()
     run(rundir, {"job.graph": "2", "job.source": ""}, 20).train()
-    assert "what the job builds" not in caplog.text
+    assert "the job builds another graph" not in caplog.text
     run(rundir, {"job.graph": "2", "job.source": "", "job.source.program": "train.py 1"}, 30).train()
     run(rundir, {"job.graph": "3", "job.source": "", "job.source.program": "train.py 1"}, 40).train()
-    assert "what the job builds" in caplog.text
+    assert "the job builds another graph" in caplog.text
 
 
 def test_a_checkpoint_of_an_earlier_version_says_nothing_of_what_was_built(

@@ -167,7 +167,7 @@ def test_a_run_directory_that_is_removed_is_reported_at_once_and_may_be_made_aga
         shutil.rmtree(rundir.path)
         warn_if_removed(rundir, reporter)
         assert "was removed while a process trains in it" in caplog.text and "removed" in states[-1].warnings[0]
-        with pytest.raises(StorageError, match=r"was removed while.* Create that folder again"):
+        with pytest.raises(StorageError, match=r"was removed while.* Create it again"):
             store.publish(FakeSnapshot(1, 1.0), About("request"))
         code, text = cli("status", "--logdir", str(rundir.path))
         assert code == 0 and f"pid {os.getpid()}" in text and "was removed while" in text

@@ -253,7 +253,7 @@ def test_the_end_of_the_data_is_a_clean_end(rundir: RunDirectory) -> None:
 
 
 def test_a_dataset_without_a_batch_is_an_error(rundir: RunDirectory) -> None:
-    with pytest.raises(JobError, match="the dataset has no batch") as raised:
+    with pytest.raises(JobError, match="the dataset has no batches") as raised:
         Life(rundir, session=ScriptedSession(ends_at=0)).train()
     assert "repeat" not in str(raised.value)
 
@@ -608,7 +608,10 @@ def test_a_nan_that_a_save_finds_ends_the_run(rundir: RunDirectory) -> None:
             life.writer.release()
 
     life.session.on_step = at
-    with pytest.raises(JobError, match=r"'value' holds a NaN after step 10.*resumes from the beginning"):
+    with pytest.raises(
+        JobError,
+        match=r"'value' holds a NaN after step 10.*next start begins at step 0",
+    ):
         life.train()
     assert saved(rundir) == [] and life.session.step < 25
 

@@ -205,7 +205,7 @@ def test_a_pinned_checkpoint_whose_step_is_reached_again_is_put_aside(
     before = {path.name: path.read_bytes() for path in rundir.path.glob("model.ckpt-2.*")}
     store.publish(FakeSnapshot(2, 99.0), About("again"))
     assert {path.name: path.read_bytes() for path in rundir.replaced.iterdir()} == before
-    assert "was pinned, and is reached again" in caplog.text
+    assert "was pinned and was trained again" in caplog.text
     assert manifest.read(rundir.manifest(2)).reason == "again" and not rundir.pinned()
     for number in (2, 3):
         rundir.pin(2).touch()

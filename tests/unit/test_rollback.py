@@ -466,14 +466,14 @@ def test_a_second_rollback_waits_for_no_first(cli: Cli, tmp_path: Path) -> None:
         held.name_holder(os.getpid())
         rundir.rollback.write_text("10")
         code, printed = cli("rollback", "10", "--logdir", "run")
-    assert code == 75 and "another rollback is asked for" in printed
+    assert code == 75 and "another rollback is requested" in printed
 
 
 def test_of_two_that_ask_at_once_the_first_is_served_and_the_second_reports_it(rundir: RunDirectory) -> None:
     first = RollbackRequest(RollbackTarget(10), "one")
     first.write(rundir)
     first.write(rundir)  # a command that waits asks again
-    with pytest.raises(InUseError, match="another rollback is asked for"):
+    with pytest.raises(InUseError, match="another rollback is requested"):
         RollbackRequest(RollbackTarget(20), "other").write(rundir)
     assert rollback.read_request(rundir) == first
     assert [path.name for path in rundir.path.iterdir()] == ["rollback"], "no lock, which may be another user's"

@@ -45,7 +45,7 @@ def test_a_start_and_an_end_are_noted_once(rundir: RunDirectory) -> None:
         (EventKind.START, None),
         (EventKind.FAIL, 7),
     ]
-    assert [event.said for event in read(rundir)][1::2] == ["paused on request", "my own"]
+    assert [event.said for event in read(rundir)][1::2] == ["on request", "my own"]
 
 
 def test_the_events_of_an_old_run_are_read_and_the_next_start_renames_them(rundir: RunDirectory) -> None:

@@ -359,7 +359,7 @@ def test_workers_that_build_another_job_are_refused(pair: Callable[..., Pair]) -
 def test_workers_that_drift_apart_are_reported_where(pair: Callable[..., Pair]) -> None:
     others = Replicated()
     others.value = 1.0
-    with pytest.raises(JobError, match=r"drifted apart by step 1: value on worker 1 is not what the chief has"):
+    with pytest.raises(JobError, match=r"differ at step 1: value on worker 1 has another value than on the chief"):
         pair(others=others).leading().run_until(1)
 
 

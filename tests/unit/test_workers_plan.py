@@ -70,13 +70,13 @@ def test_an_address_reads_as_it_is_written(text: str) -> None:
 @pytest.mark.parametrize(
     ("config", "environment", "rank", "kind", "said"),
     [
-        (TWO, {}, None, UsageError, "which worker is this? Give --rank, 0 to 1"),
+        (TWO, {}, None, UsageError, "the rank of this worker is missing. Give --rank, 0 to 1"),
         (TWO, {}, 2, UsageError, "names 2 workers, so ranks are 0 to 1"),
         (TWO, {"TRAINERD_RANK": "one"}, None, UsageError, "rank one"),
         (ClusterConfig(), {}, 0, UsageError, "--rank is for a run on several machines"),
         (ClusterConfig(workers=("a",)), {}, 0, ConfigError, 'expected "host:port"'),
         (ClusterConfig(workers=("a:0", "b:1")), {}, 0, ConfigError, 'expected "host:port"'),
-        (ClusterConfig(workers=("a:1", "a:1")), {}, 0, ConfigError, "a:1 is there twice"),
+        (ClusterConfig(workers=("a:1", "a:1")), {}, 0, ConfigError, "a:1 is listed twice"),
         (ClusterConfig(workers=("a:1", "a:2")), {}, 0, ConfigError, "the chief listens at port 2 too"),
         (ClusterConfig(workers="tf_config"), {}, None, ConfigError, "TF_CONFIG must be JSON"),
         (ClusterConfig(workers="tf_config"), {"TF_CONFIG": "{"}, None, ConfigError, "TF_CONFIG must be JSON"),

@@ -160,7 +160,7 @@ class CheckpointFiles:
             paths = safe_paths.starting_with(aside, "")
             folder = _free_folder(self._rundir.replaced, paths)
             self._move_into(paths, folder)
-            log.warning("step %d was pinned, and is reached again: the old one is in %s", step, folder)
+            log.warning("step %d was pinned and was trained again. The old checkpoint is in %s", step, folder)
         safe_paths.remove_tree(aside)
 
     def _put_back(self, step: int, aside: Path) -> None:

@@ -31,7 +31,7 @@ def newest_verified(rundir: RunDirectory, store: CheckpointStore, *, unmanaged: 
     catalogue = Catalogue.read(rundir)
     if catalogue.is_disbelieved:
         log.warning(
-            "%s names no checkpoint of this run. The newest one that verifies is used",
+            "%s names no checkpoint of this run. The run resumes from the newest one that verifies",
             rundir.checkpoint_state,
             extra={"event": "disbelieved"},
         )

@@ -181,7 +181,7 @@ def verify(manifest: Manifest, folder: Path) -> None:
         try:
             found = safe_paths.lstat(path)
             if found is None and not is_needed(name):
-                log.warning("%s is gone, which the checkpoint can do without", path)
+                log.warning("%s is missing; the checkpoint does not need it", path)
                 continue
             if found is None or not stat.S_ISREG(found.st_mode):
                 raise DamagedError(f"{name}: missing")

@@ -83,7 +83,7 @@ def newest_readable(rundir: RunDirectory, verify: Verify) -> Path | None:
         refuse_to_start_over(rundir, why)
         if (name := checkpoint_state.named(rundir.checkpoint_state)) is not None:
             log.warning(
-                "%s names %s, which does not exist, and there is no other checkpoint: training starts from step 0",
+                "%s names %s, which does not exist, and there is no other checkpoint: training starts at step 0",
                 rundir.checkpoint_state,
                 name,
                 extra={"event": "disbelieved"},
@@ -131,7 +131,7 @@ def adopt(rundir: RunDirectory, store: CheckpointStore, verify: Verify) -> dict[
 def warn_of_unreadable(rundir: RunDirectory, unreadable: dict[str, str]) -> None:
     """Say which checkpoints are passed over."""
     for name, reason in unreadable.items():
-        log.warning("%s is passed over: %s", rundir.path / name, reason, extra={"event": "passed-over"})
+        log.warning("%s is skipped: %s", rundir.path / name, reason, extra={"event": "passed-over"})
 
 
 def refuse_to_start_over(rundir: RunDirectory, unreadable: dict[str, str]) -> None:

@@ -13,6 +13,7 @@ import click
 
 from trainerd.cli.app import cli
 from trainerd.cli.say import say
+from trainerd.cli.usage import message_of
 from trainerd.errors import INTERRUPTED, StorageError, TrainerdError, UsageError, exit_code_of, full_message
 from trainerd.system.exit import end_soon
 
@@ -34,7 +35,7 @@ def _run(arguments: list[str] | None) -> None:
         say(error.format_message(), err=True)
         sys.exit(UsageError.exit_code)
     except click.UsageError as error:
-        say(f"trainerd: {error.format_message()}\n{_see_help(error)}", err=True)
+        say(f"trainerd: {message_of(error)}", err=True)
         sys.exit(UsageError.exit_code)
     except TrainerdError as error:
         if not error.was_shown:
@@ -87,12 +88,3 @@ def _for_stderr(text: str) -> str:
     from logging_journald import check_journal_stream
 
     return "\n".join(f"<3>{line}" for line in text.splitlines()) if check_journal_stream() else text
-
-
-def _see_help(error: click.UsageError) -> str:
-    command = error.ctx.command_path if error.ctx else "trainerd"
-    takes_script = error.ctx is not None and any(each.name == "script" for each in error.ctx.command.params)
-    if isinstance(error, click.NoSuchOption) and takes_script:
-        example = f"{command} train.py -- {error.option_name}"
-        return f"The options of a script come after `--`, as in `{example}`. See `{command} --help`."
-    return f"See `{command} --help`."

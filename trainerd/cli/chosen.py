@@ -35,7 +35,7 @@ def words_of(words: Sequence[str], last: str) -> tuple[str | None, str]:
     if len(words) > 2:
         raise UsageError(f"{' '.join(words)!r} is more than a checkpoint and {last}.")
     if len(words) == 1 and _names_a_checkpoint(words[0]):
-        raise UsageError(f"{words[0]!r} names a checkpoint; name {last} after it.")
+        raise UsageError(f"{words[0]!r} names a checkpoint, and {last} is missing after it.")
     return (words[0] if len(words) == 2 else None), words[-1]
 
 

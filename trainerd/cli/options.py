@@ -20,6 +20,7 @@ import tomlkit
 from click.shell_completion import CompletionItem
 
 from trainerd.cli.say import say
+from trainerd.cli.usage import GivenPath, Whole
 from trainerd.config import parse as configs
 from trainerd.config.bare_script import is_script, keys_of
 from trainerd.config.schema import Config, ScriptConfig
@@ -47,7 +48,7 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
         """Find the run. A value with a slash is a path. Another is a name, unless such a run directory is here.
 
         Raises:
-          NotRunningError: it is an argument, and there is neither such a run nor such a folder.
+          NotRunningError: an option or an argument names neither a run nor a directory.
         """
         if not str(value):
             self.fail("expected a run or a path, got ''.", param, ctx)
@@ -57,7 +58,7 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
                 ctx.meta[_CONFIG] = path
             return configs.load_rundir(path)
         if os.path.isfile(path):  # noqa: PTH113
-            self.fail(f"Directory {str(value)!r} is a file.", param, ctx)
+            self.fail(f"expected a directory, got the file {str(value)!r}.", param, ctx)
         is_argument = param is not None and param.name == "run"
         is_there = os.path.lexists(path)
         runs = [] if os.sep in str(value) else identities(all_paths())
@@ -73,47 +74,18 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
             if others:
                 _say_of(ctx, f"{value} is the run directory here, ./{value}, and not the run in {others[0]}.")
             return _of_job(path, ctx) if is_argument else path
-        if is_argument:
-            near = difflib.get_close_matches(str(value), names.names(runs).values(), n=1)
-            named = f"no run or folder is named {str(value)!r}"
-            missing = named if os.sep not in str(value) else f"the run directory {value} does not exist"
-            hint = f"Did you mean {near[0]}?" if near else "`trainerd list` shows your runs."
-            raise NotRunningError(f"{missing}. {hint}")
-        return path
+        if param is None:  # it may be something else than a run
+            return path
+        near = difflib.get_close_matches(str(value), names.names(runs).values(), n=1)
+        hint = f"Did you mean {near[0]}?" if near else "`trainerd list` shows your runs."
+        kind = "run directory" if os.sep in str(value) else "run"
+        raise NotRunningError(f"there is no {kind} {value}. {hint}")
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the names of the runs, and folders."""
         found = names.names(identities(all_paths())).values()
         named = [CompletionItem(name) for name in sorted(found) if is_plain_word(name) and name.startswith(incomplete)]
         return named or [CompletionItem(incomplete, type="dir")]
-
-
-class GivenPath(click.Path):
-    """A path that is not empty: an empty one, as from an unset variable of a shell, would be the current folder."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Convert it, unless it is empty."""
-        if not str(value):
-            self.fail("expected a path, got ''.", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-class Whole(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.5
-    """A whole number in a range. Unlike click's IntRange it is N in a help, without its range."""
-
-    name = "N"
-
-    def __init__(self, min: int | None = None, max: int | None = None) -> None:
-        self._range = click.IntRange(min, max)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Convert it, and say what is expected if that fails."""
-        least, most = self._range.min, self._range.max
-        try:
-            return int(self._range.convert(value, param, ctx))
-        except click.BadParameter:
-            expected = f">= {least:g}" if most is None else f"from {least} to {most}"
-            self.fail(f"expected a whole number {expected}, got {value!r}.", param, ctx)
 
 
 def _is_run(folder: Path, *, with_config: bool) -> bool:

@@ -23,7 +23,7 @@ def read_changes(said: Sequence[str]) -> dict[str, str]:
     for each in said:
         key, equals, value = (part.strip() for part in each.partition("="))
         if not equals or not key:
-            raise UsageError(f"{each!r} is not of the form KEY=VALUE, such as max_steps=3000.")
+            raise UsageError(f"--set: expected KEY=VALUE, such as max_steps=3000, got {each!r}.")
         found[key] = value if _is_toml(value) else tomlkit.string(value).as_string()
     return found
 
@@ -45,7 +45,7 @@ def changed(text: str, changes: Mapping[str, str]) -> str:
         for table in tables:
             place = place.setdefault(table, tomlkit.table())
             if not isinstance(place, dict):
-                raise UsageError(f"{key}: {table} is not a table of the config.")
+                raise UsageError(f"--set {key}={value}: `{table}` is a key of the config and not a table.")
         place[name] = tomlkit.parse(f"value = {value}")["value"]
     return tomlkit.dumps(document)
 

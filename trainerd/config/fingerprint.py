@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 
 from trainerd.config.schema import DESCRIPTION, Config, every_key
 
@@ -49,7 +50,19 @@ class FingerprintDifference:
     now: str | None
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.before or 'none'} → {self.now or 'none'}"
+        return f"{self.name}: {self.what}"
+
+    @property
+    def what(self) -> str:
+        """The change without its name; of a pipeline only the stages and arguments that differ."""
+        if self.name == PIPELINE and self.before and self.now:
+            return _changed_stages(self.before, self.now)
+        return f"{self.before or 'none'} → {self.now or 'none'}"
+
+    @property
+    def place(self) -> str:
+        """The place of an optimizer in the job's state; the name of another entry."""
+        return self.name.removeprefix(_OPTIMIZER)
 
     @property
     def moves_position(self) -> bool:
@@ -135,6 +148,34 @@ def _are_alike(before: str, now: str) -> bool:
         if any(had[key] != has[key] for key in had.keys() & has.keys()):
             return False
     return True
+
+
+def _changed_stages(before: str, now: str) -> str:
+    """Return how two descriptions of a pipeline differ, such as "batch_size 64 → 32, added Cache"."""
+    ones, others = list(_STAGE.finditer(before)), list(_STAGE.finditer(now))
+    names, other_names = [each["name"] for each in ones], [each["name"] for each in others]
+    if _STAGE.sub("", before) == _STAGE.sub("", now) and names == other_names:
+        return ", ".join(_changed_arguments(ones, others))
+    parts = []
+    for kind, start, end, other_start, other_end in SequenceMatcher(None, names, other_names, False).get_opcodes():
+        if kind == "equal":
+            parts += _changed_arguments(ones[start:end], others[other_start:other_end])
+            continue
+        gone, new = (" > ".join(each[0] for each in part) for part in (ones[start:end], others[other_start:other_end]))
+        parts.append(f"{gone} → {new}" if gone and new else f"removed {gone}" if gone else f"added {new}")
+    return ", ".join(parts) or f"{before} → {now}"
+
+
+def _changed_arguments(ones: Sequence[re.Match[str]], others: Sequence[re.Match[str]]) -> list[str]:
+    """Return the arguments that differ between stages of the same names; with the stage if several have such a one."""
+    every = [_settings(each["settings"]) for each in ones]
+    found = []
+    for one, had, other in zip(ones, every, others, strict=True):
+        has = _settings(other["settings"])
+        for key in sorted(key for key in had.keys() | has.keys() if had.get(key) != has.get(key)):
+            stage = f"{one['name']} " if sum(key in each for each in every) > 1 else ""
+            found.append(f"{stage}{key} {had.get(key, 'none')} → {has.get(key, 'none')}")
+    return found
 
 
 def _settings(text: str | None) -> dict[str, str]:

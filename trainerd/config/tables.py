@@ -70,7 +70,29 @@ def read(path: Path, advice: str) -> dict[str, Any]:
     except RecursionError:
         raise ConfigError(f"cannot read {path}: its values are nested too deeply.") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f'{path} is not TOML: {error}. Strings need quotes: key = "text".') from None
+        raise _syntax_error(path, content, error) from None
+
+
+def _syntax_error(path: Path, content: bytes, error: tomllib.TOMLDecodeError) -> ConfigError:
+    """Return the error of a file that is not TOML: where, why, and what to do if that is plain from the line."""
+    said = re.fullmatch(r"(?P<why>.*) \(at (?P<where>.*)\)", str(error))
+    why, where = (said["why"], said["where"]) if said else (str(error), "")
+    place = re.match(r"line (\d+)", where)
+    lines = content.decode("utf-8-sig").splitlines()
+    line = lines[int(place[1]) - 1] if place and int(place[1]) <= len(lines) else ""
+    comma = f", {where}" if where else ""
+    return ConfigError(f"{path}{comma}: this is not TOML: {why[0].lower()}{why[1:]}.{_hint(line)}")
+
+
+def _hint(line: str) -> str:
+    """Return advice for `key = word`, which most often is what makes a file no TOML; else nothing."""
+    found = re.fullmatch(r"\s*([\w.-]+)\s*=\s*([A-Za-z_./~][^\"'#\[\]{}]*?)\s*(#.*)?", line)
+    if found is None:
+        return ""
+    name, value = found[1], found[2]
+    if value.lower() in ("true", "false"):
+        return f" Write {name} = {value.lower()}."
+    return f' A string needs quotes: {name} = "{value}".'
 
 
 class MistakesError(ConfigError):

@@ -55,7 +55,7 @@ def start(config: Config, overrides: Callable[[Config], Config]) -> str:
 
 def _result(message: str, rundir: RunDirectory) -> str:
     if not message:
-        raise StartError(f"the daemon died before training began. Its last words are in {rundir.log}.")
+        raise StartError(f"the daemon ended before training started. Its log says why: {rundir.log}.")
     result = json.loads(message)
     if "error" in result:
         error = StartError(result["error"])

@@ -334,7 +334,7 @@ class TrainerProcess:
         for name in ("entry", "logdir", "devices", "deterministic", "seed", "input_position", "stop_on_nan", "script"):
             if getattr(new, name) != getattr(self._config, name):
                 log.warning(
-                    "`%s` has changed. It takes effect at the next start: pause the run first",
+                    "`%s` has changed in the config, which takes effect at the next start: pause the run first",
                     name,
                     extra={"event": "reload"},
                 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from trainerd.config.schema import DESCRIPTION, Config
 from trainerd.errors import EntryError, JobError, TrainerdError
-from trainerd.job.definition import Program
+from trainerd.job.definition import GraphJob, Job, KerasJob, Program, Scheduled
 from trainerd.job.user_code import end_of, is_users, job_traceback
 from trainerd.loop.contract import Session
 from trainerd.loop.flag import Flag, Request
@@ -91,7 +91,7 @@ class DaemonHost:
         if rundir is None or not self.owns(rundir):
             there = f"{rundir.path}" if rundir is not None else "no run directory"
             raise EntryError(
-                f"the program trains in {there}, and the daemon holds {self._rundir.path}. Make `logdir` the same in "
+                f"the program trains in {there}, and the daemon uses {self._rundir.path}. Make `logdir` the same in "
                 "both; --logdir names another one for the daemon."
             )
         if self.was_paused or (self.had_session and self.flag.wants(Request.PAUSE)):
@@ -170,17 +170,17 @@ def run(program: Program, config: Config, host: DaemonHost, flag: DaemonFlag) ->
 
     Raises:
       JobError: it failed, or ended itself with another exit code than 0.
-      EntryError: it is a script that trains nothing.
+      EntryError: it is a script that trains nothing; or a function that takes another argument than the Supervisor.
     """
     supervisor = None
     if program.takes_supervisor:
         from trainerd.programs.supervisor.daemon_supervisor import DaemonSupervisor  # it imports TensorFlow
 
         supervisor = DaemonSupervisor(config, host)
-    raised_paused = False
+    raised_paused, returned = False, None
     try:
         with host.running(program):
-            program.function(supervisor)
+            returned = program.function(supervisor)
     except Paused:
         raised_paused = True
     except TrainerdError:
@@ -196,7 +196,11 @@ def run(program: Program, config: Config, host: DaemonHost, flag: DaemonFlag) ->
             raise JobError(f"{what} ended itself at step {step} {end_of(error)}", step=step, sound=True) from None
     if not (program.takes_supervisor or host.had_session or raised_paused):
         raise trained_nothing(config)
-    return _outcome(host, flag, raised_paused=raised_paused)
+    outcome = _outcome(host, flag, raised_paused=raised_paused)
+    is_job = isinstance(returned, Job | GraphJob | KerasJob | Scheduled)
+    if outcome is WITHOUT_SESSION and program.may_take and (is_job or not host.reporter.state.step):
+        raise EntryError(program.may_take)
+    return outcome
 
 
 def _outcome(host: DaemonHost, flag: DaemonFlag, *, raised_paused: bool) -> Outcome:

@@ -133,7 +133,7 @@ class EventFile:
         except (tf.errors.OpError, OSError) as error:
             reason = str(error).splitlines()[0]
             raise StorageError(
-                f"cannot write an event file in {self._logdir}: {reason}. The curves continue as soon as one can be "
+                f"cannot write an event file in {self._logdir}: {reason}. The curves continue when it can be "
                 "written again."
             ) from error
 

@@ -102,7 +102,7 @@ class RollbackRequest:
             write_atomic(rundir.rollback, content, for_all=True, replace=False)
             return
         if not self.waits(rundir):
-            raise InUseError(f"another rollback is asked for: {rundir.rollback} is there. Try again when it is gone.")
+            raise InUseError(f"another rollback is requested: {rundir.rollback} exists. Try again when it is done.")
 
     def waits(self, rundir: RunDirectory) -> bool:
         """Return whether the file `rollback` has this request.
@@ -146,7 +146,7 @@ def read_request(rundir: RunDirectory) -> RollbackRequest | None:
     try:
         return _parsed(rundir)
     except ValueError as error:
-        raise UsageError(f"{rundir.rollback} is not understood: write the step of a checkpoint into it.") from error
+        raise UsageError(f"{rundir.rollback}: expected the step of a checkpoint in this file.") from error
 
 
 def _parsed(rundir: RunDirectory) -> RollbackRequest | None:
@@ -247,7 +247,7 @@ def go_back(rundir: RunDirectory, store: CheckpointStore, request: RollbackReque
     target = request.target
     place = rundir if target.line is None else checkpoints_of(rundir, target.line)
     if target.step not in place.steps():
-        raise UsageError(f"the checkpoint of {target} is gone.")
+        raise UsageError(f"the checkpoint of {target} was deleted. `trainerd checkpoints` shows the others.")
     decided = Decided(target, _planned(rundir, target, now), request.id)
     moving = _Moving(rundir, store, decided)
     with storage(f"read {rundir.checkpoint_state}"):
@@ -262,7 +262,7 @@ def go_back(rundir: RunDirectory, store: CheckpointStore, request: RollbackReque
                 if is_under_way(rundir):
                     moving.undo(named)
         except StorageError as another:
-            said = f"{error} It was not undone either: {another} {FINISHES}"
+            said = f"{error} Undoing it failed too: {another} {FINISHES}"
             raise StorageError(said, is_unfinished=True) from error
         raise
     moving.announce()
@@ -323,7 +323,7 @@ def finish_at_start(rundir: RunDirectory, store: CheckpointStore) -> None:
         go_back(rundir, store, request, time.time())
     except UsageError as error:
         withdraw(rundir)
-        log.warning("the run does not go back: %s", error, extra={"event": "rollback-refused"})
+        log.warning("the rollback was rejected: %s", error, extra={"event": "rollback-refused"})
 
 
 def _under_way(rundir: RunDirectory) -> Decided | None:
@@ -387,7 +387,7 @@ class _Moving:
         try:
             found = manifests.read(rundir.manifest(target.step))
         except DamagedError as error:
-            raise StorageError(f"the checkpoint of {target} was damaged while the run went back: {error}") from error
+            raise StorageError(f"the checkpoint of {target} was damaged during the rollback: {error}") from error
         self._store.name(target.step)
         withdraw(rundir, RollbackRequest(target, self._decided.id))
         safe_paths.remove(rundir.rollback_returns)

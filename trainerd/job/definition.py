@@ -16,11 +16,14 @@ class Program:
       function: called once, under the daemon.
       has_settings: whether it says itself how often it saves, and how much it keeps; else trainerd.toml says it.
       takes_supervisor: whether it uses the Supervisor. If not, it gets None, and TensorFlow is not imported for it.
+      may_take: the message if it opens no session, so that it was not meant to take the Supervisor; "" if it need not
+        open one.
     """
 
     function: Callable[[Any], object]
     has_settings: bool = False
     takes_supervisor: bool = True
+    may_take: str = ""
 
 
 class Scheduled:

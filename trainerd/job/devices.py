@@ -39,7 +39,7 @@ def named(devices: Devices, there: Sequence[str]) -> list[str]:
             raise EntryError(f"devices = {devices}, and this process can use {len(there)}: {', '.join(there)}.")
         return list(there[:devices])
     if twice := [name for name in devices if devices.count(name) > 1]:
-        raise EntryError(f"devices: {twice[0]!r} is there twice.")
+        raise EntryError(f"devices: {twice[0]!r} is listed twice.")
     if missing := [name for name in devices if name not in there]:
         raise EntryError(f"devices: {missing[0]!r} does not exist. This process can use {', '.join(there)}.")
     return list(devices)

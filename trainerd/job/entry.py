@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -14,8 +14,10 @@ from typing import Any, cast
 from trainerd.errors import EntryError, TrainerdError
 from trainerd.job.definition import GraphJob, Job, KerasJob, Program, Scheduled
 from trainerd.job.user_code import job_traceback, user_code
+from trainerd.text import type_of
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_PLAIN = (*_POSITIONAL, inspect.Parameter.KEYWORD_ONLY)  # neither *args nor **kwargs
 
 
 def load_job(
@@ -44,9 +46,13 @@ def load_job(
         found = getattr(found, name)
     parameters = _parameters(found)
     arguments = {name: make for name, make in offered.items() if name in parameters}
-    needed = [each for each in parameters.values() if each.default is each.empty and each.kind in _POSITIONAL]
-    if not arguments and len(needed) == 1:  # it takes the Supervisor
-        return Program(cast(Callable[[object], object], found))
+    needed = [name for name, each in parameters.items() if each.default is each.empty and each.kind in _PLAIN]
+    other = [name for name in needed if name not in offered]
+    may_take = _may_take(entry, other, offered)
+    if len(needed) == len(other) == 1 and parameters[other[0]].kind in _POSITIONAL:  # it takes the Supervisor
+        return Program(cast(Callable[[object], object], found), may_take=may_take)
+    if other:
+        raise EntryError(may_take)
     is_built = isinstance(found, Job | GraphJob | KerasJob | Scheduled) or not callable(found)
     with _blamed(entry, failed="raised while it built the job", ended="building the job"):
         job = found if is_built else found(**{name: make() for name, make in arguments.items()})
@@ -55,11 +61,19 @@ def load_job(
     if isinstance(job, GraphJob | KerasJob | Scheduled):
         return job
     if not isinstance(job, Job):
-        raise EntryError(
-            f"entry = {entry!r} gave {_what(job)}, where a trainerd.Job, GraphJob, KerasJob or Experiment is needed."
-        )
+        raise EntryError(f"entry = {entry!r} gave {_what(job)}")
     _require_right_types(job, entry)
     return job
+
+
+def _may_take(entry: str, given: Sequence[str], offered: Mapping[str, object]) -> str:
+    """Return the message for a function that takes other arguments than it gets."""
+    known = f", or any of {', '.join(f'`{name}`' for name in offered)}" if offered else ""
+    return (
+        f"entry = {entry!r}: the function takes {' and '.join(f'`{name}`' for name in given)}. A function that "
+        f"returns a job takes no arguments{known}; others need a default. A function that writes its own loop takes "
+        "one argument, the Supervisor, and opens a session with it."
+    )
 
 
 def _parameters(found: object) -> Mapping[str, inspect.Parameter]:
@@ -80,6 +94,27 @@ def _require_right_types(job: Job, entry: str) -> None:
         value = getattr(job, name)
         if not callable(value) and (value is not None or name == "train_step"):
             raise EntryError(f"entry = {entry!r}: the job's {name} must be a function, and is {value!r}.")
+    _require_takes_batch(job, entry)
+
+
+def _require_takes_batch(job: Job, entry: str) -> None:
+    """Require that the step can be called with a batch of the dataset, or with nothing if there is no dataset."""
+    parameters = _parameters(job.train_step)
+    needed = [name for name, each in parameters.items() if each.default is each.empty and each.kind in _PLAIN]
+    takes_any = any(each.kind is each.VAR_POSITIONAL or each.kind in _POSITIONAL for each in parameters.values())
+    has_signature = bool(parameters) or inspect.isfunction(job.train_step)
+    names = ", ".join(needed)
+    if job.dataset is None and needed:
+        raise EntryError(
+            f"entry = {entry!r}: the job's `train_step` takes {names}, and the job has no dataset to call it with. "
+            "Give it one: trainerd.Job(train_step, dataset=...)."
+        )
+    if job.dataset is not None and (len(needed) > 1 or (has_signature and not takes_any)):
+        unpack = f": {names} = batch" if len(needed) > 1 else ": ..."
+        raise EntryError(
+            f"entry = {entry!r}: `train_step` takes one argument, a batch of the dataset, and this one takes "
+            f"{names or 'none'}. Write `def train_step(batch){unpack}`."
+        )
 
 
 def import_module(entry: str, folder: Path) -> object:
@@ -101,7 +136,7 @@ def import_module(entry: str, folder: Path) -> object:
         except ModuleNotFoundError as error:
             if error.name and (module_name == error.name or module_name.startswith(error.name + ".")):
                 raise EntryError(
-                    f"entry = {entry!r}: there is no module {error.name!r}. It was looked for in {folder} and among "
+                    f"entry = {entry!r}: there is no module {error.name!r}. Python looked for it in {folder} and among "
                     f"the packages of {sys.prefix}."
                 ) from None
             raise
@@ -128,8 +163,17 @@ def _near(module: object, name: str) -> str:
 
 
 def _what(value: object) -> str:
-    return (
-        "None (does it end with `return trainerd.Job(...)`?)"
-        if value is None
-        else f"a value of type {type(value).__name__}"
-    )
+    """Return what an entry gave in place of a job, and what to do."""
+    if value is None:
+        return "None, and a job is needed. End the function with `return trainerd.Job(...)` or another job."
+    parts = value if isinstance(value, tuple) else (value,)
+    given = f"a tuple of {', '.join(map(type_of, parts))}" if isinstance(value, tuple) and value else type_of(value)
+    if any(_is_keras_model(each) for each in parts):
+        return f"{given}, and a job is needed. Wrap the compiled model: trainerd.KerasJob(model, data=...)."
+    return f"{given}, and a job is needed: a trainerd.Job, GraphJob, KerasJob or Experiment."
+
+
+def _is_keras_model(value: object) -> bool:
+    """Return whether a value is a Keras model, without importing Keras."""
+    bases = {(each.__module__.partition(".")[0], each.__name__) for each in type(value).__mro__}
+    return not bases.isdisjoint({("keras", "Model"), ("tf_keras", "Model")})

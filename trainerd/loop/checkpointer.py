@@ -36,6 +36,7 @@ from trainerd.rundir.state import LastCheckpoint, Phase
 from trainerd.system.backoff import Backoff
 from trainerd.system.still import Still
 from trainerd.system.threads import Background
+from trainerd.text import next_start
 
 log = logging.getLogger(__name__)
 
@@ -145,9 +146,9 @@ class Checkpointer:
         return self._now is not None and not self._now.done.is_set()
 
     @property
-    def resume_point(self) -> str:
-        """The point at which the next start would resume, for a message."""
-        return f"step {self._last.step}" if self._last else "the beginning: there is no checkpoint yet"
+    def next_start(self) -> str:
+        """The words for what the next start does; see `text.next_start`."""
+        return next_start(self._last.step if self._last else None)
 
     def resumed(self, found: Manifest) -> None:
         """Record that the run resumes from this checkpoint."""
@@ -303,7 +304,7 @@ class Checkpointer:
     def _leave_out(self, step: int, ids: list[str]) -> None:
         why = (
             f"step {step} is not saved: what was restored has not all its variables yet, and the rest would be lost. "
-            f"The next start resumes from {self.resume_point}"
+            f"The next start {self.next_start}"
         )
         log.warning("%s", why, extra={"event": "save-failed", "step": step})
         self._left_out = StorageError(why)
@@ -326,8 +327,8 @@ class Checkpointer:
     def _require_sound(self) -> None:
         if (save := self._unsound) is not None:
             raise JobError(
-                f"{save.error} after step {save.step}, so that step was not saved. The next start resumes from "
-                f"{self.resume_point}. Where that is meant to be, set `stop_on_nan = false`.",
+                f"{save.error} after step {save.step}, so that step was not saved. The next start "
+                f"{self.next_start}. To save such values all the same, set `stop_on_nan = false`.",
                 step=save.step,
                 sound=False,
             )
@@ -343,7 +344,9 @@ class Checkpointer:
                 self._needs, self.retry_at = 0, self._timer()
         save = self._now
         if save is not None and not save.done.is_set() and self._is_hung(save):
-            self._reporter.warn(f"{_HANGS}: step {save.step}, no progress for {self._hang_secs:g} s. See `dmesg`.")
+            self._reporter.warn(
+                f"{_HANGS}: step {save.step}, no progress for {self._hang_secs:g} s. `dmesg` shows errors of the disk."
+            )
         else:
             self._reporter.unwarn(_HANGS)
 
@@ -415,7 +418,8 @@ class Checkpointer:
             if self._is_hung(save):
                 raise StorageError(
                     f"the save of step {save.step} in {self._rundir.path} makes no progress for {self._hang_secs:g} s, "
-                    f"so the run ends without it. The next start resumes from {self.resume_point}. See `dmesg`."
+                    f"so the run ends without it. The next start {self.next_start}. "
+                    "`dmesg` shows errors of the disk."
                 )
 
     def _is_hung(self, save: Save) -> bool:
@@ -447,7 +451,7 @@ class Checkpointer:
             lowest.give_back(snapshot)
             return
         if not self._write(Save(lowest.step, replace(lowest.about, reason=LOWEST)), snapshot):
-            log.warning("the lowest loss of the valley, at step %d, is not kept", lowest.step)
+            log.warning("the minimum of the loss at step %d could not be kept", lowest.step)
 
     def _end(self, save: Save) -> None:
         """End a save. Then delete checkpoints that retention gives up, until another save waits."""

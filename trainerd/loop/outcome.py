@@ -78,7 +78,7 @@ def after(steps: Steps) -> Outcome | None:
     if not steps.ended:
         return None
     if not steps.last_step:
-        raise JobError("the dataset has no batch: not one step could be run", step=0, sound=True)
+        raise JobError("the dataset has no batches, so no step could run", step=0, sound=True)
     why = f"the dataset ended after step {steps.last_step}; end it with .repeat() to train for longer"
     return Outcome(Phase.FINISHED, why, by_job=True)
 

@@ -80,12 +80,12 @@ def _steps(session: Session, config: Config) -> Generator[str, None, dict[str, f
         steps = session.run_until(session.step + 1)
         took = time.monotonic() - started
         if name == "first" and not len(steps.rows):
-            raise JobError("the dataset has no batch: not one step could be run.", step=0, sound=True)
+            raise JobError("the dataset has no batches, so no step could run.", step=0, sound=True)
         bad = bad_turn(steps, Valleys(), config.trouble, smoothing=1, stops_on_nan=config.stop_on_nan)
         if bad is not None and bad.action == "stop":
             raise JobError(
-                f"{bad.what}: a run stops there. Check the learning rate and the data; `stop_on_nan = false` in "
-                "the config lets it train on.",
+                f"{bad.what}, where a run stops. Check the learning rate and the data; `stop_on_nan = false` in "
+                "the config lets it continue.",
                 step=bad.last,
                 sound=False,
             )

@@ -104,7 +104,7 @@ def live(config: Config, interruption: Interruption | None) -> int:
             each.result()
     killed = interruption is not None and interruption.kind is InterruptionKind.KILL and code == -signal.SIGKILL
     if code < 0 and not killed:
-        raise ProofError(f"the run died of {signal.Signals(-code).name}, which was none of the interruptions.")
+        raise ProofError(f"the run was killed by {signal.Signals(-code).name}, which was not one of the interruptions.")
     return code
 
 

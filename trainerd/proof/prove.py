@@ -136,7 +136,7 @@ class Proof:
         config, begun = self._start_over(name), time.monotonic()
         live(self._of_workers(config), None)
         if not self._trace(name).exists():
-            raise ProofError("the dataset has no batch: not one step could be run.")
+            raise ProofError("the dataset has no batches, so no step could run.")
         self._end = self._reached(name)
         return f"without a stop: {text.counted(self._end, 'step')} in {text.seconds(time.monotonic() - begun)}"
 

@@ -46,11 +46,11 @@ log = logging.getLogger(__name__)
 tf1 = tf.compat.v1
 
 IDLE_SECS = 0.25
-_TORN = "%s: the error came in the middle of a step, so nothing is saved of it. The next start resumes from %s."
-_UNKNOWN = "%s: an error has ended `fit`, so nothing is saved. The next start resumes from %s."
+_TORN = "%s: the error came in the middle of a step, so nothing is saved of it. The next start %s."
+_UNKNOWN = "%s: an error has ended `fit`, so nothing is saved. The next start %s."
 _ABANDONED = {"event": "abandoned"}
-_MAKES_WAY = "an earlier session of this process %s and was not closed: it is ended, as another begins in %s"
-_REMOVED = "%s was removed under a session of this process that was not closed: nothing is saved of it any more"
+_MAKES_WAY = "an earlier session of this process %s and was not closed. It is closed now, since another starts in %s"
+_REMOVED = "%s was removed while a session of this process was open. The session saves nothing any more"
 _ENDED = "the program has ended without ending its session in %s"
 _STUCK = "%s: another thread is in the middle of a step, and nothing is saved of it"
 
@@ -471,7 +471,7 @@ class AttachedRun(ABC):
                     run.checkpointer.changed(run.checkpointer.lineage, at=run.session.step)
                 run.save_after_failure(sound=not is_torn and not diverged)
                 if is_torn:
-                    where = run.checkpointer.resume_point
+                    where = run.checkpointer.next_start
                     said = _UNKNOWN if link.failure is None else _TORN
                     log.warning(said, self._place, where, extra=_ABANDONED)
             elif self.loop.saves_at_end or self.outcome is not None:

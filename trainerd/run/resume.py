@@ -20,16 +20,16 @@ log = logging.getLogger(__name__)
 
 _SHOWN = 5  # changes in a message
 _BUILT_OTHERWISE = (
-    "what the job builds is not what it built when step %d was saved, and its source is the same: names, shapes or "
-    "constants depend on something that differs at each start, and what was learned may belong to other things now, "
-    "as the rows of an embedding to other words. Likely causes: the order of a set (use sorted()), hash() of a text "
+    "the job builds another graph than when step %d was saved, from the same source: names, shapes or "
+    "constants depend on something that changes at each start. What was learned may now belong to other things, "
+    "such as the rows of an embedding to other words. Check for: the order of a set (use sorted()), hash() of a text "
     "(PYTHONHASHSEED), the order of os.listdir or glob (use sorted()), the clock, the pid, random numbers without a "
     "seed; or a module that the job imports was changed"
 )
 _OTHER_DATA = (
-    "the data of the dataset are not those of step %d: in the epoch that is resumed some elements come twice and some "
-    "never. Where their order is drawn at random at each start, as by image_dataset_from_directory without a seed, "
-    "give it one; where it is that of a set, sort it."
+    "the data has changed since step %d: in the epoch that is resumed some elements come twice and some "
+    "never. If the order is random at each start, as with image_dataset_from_directory without a seed, "
+    "give it a seed; if it is the order of a set, sort it."
 )
 
 
@@ -67,9 +67,9 @@ def find(
         changes = fingerprint.differences(found.fingerprint, now)
         exact = exact and not _has_all_epochs(found, now)
         _log_changes(found.step, changes, now, exact=exact)
-        if not accept_changes and not any(change.is_of_state for change in changes):
+        if not accept_changes:
             _refuse_other_optimizer(found.step, changes, rundir, is_program=is_program)
-            if exact:
+            if exact and not any(change.is_of_state for change in changes):
                 _refuse_other_dataset(found.step, changes, rundir, is_program=is_program)
     return found
 
@@ -147,10 +147,13 @@ def _refuse_other_optimizer(
 ) -> None:
     others = [change for change in changes if change.is_of_optimizer]
     if others:
+        fits = not any(change.is_of_state for change in changes)
+        how = f"; or {_how_to_accept(rundir, is_program=is_program)} to give its values to the new one" if fits else ""
         raise DataError(
-            f"the optimizer is not the one that was saved at step {step}: {_listed(others)}\n"
-            "What the one kept means something else to the other. Put it back; or use another `logdir` for another "
-            f"optimizer; or {_how_to_accept(rundir, is_program=is_program)} to resume with them all the same."
+            f"the optimizer has changed since step {step}: "
+            f"{_listed([f'optimizer {each.what} ({each.place})' for each in others])}\n"
+            "The checkpoint holds the values of the old optimizer, which mean something else to the new one. Put the "
+            f"old one back; or use another `logdir` for the new one{how}."
         )
 
 
@@ -161,10 +164,10 @@ def _refuse_other_dataset(
     if moved:
         restart = "" if is_program else '; or set input_position = "restart" to restart the dataset at every start'
         raise DataError(
-            f"the dataset is not the one whose position was saved at step {step}: {_listed(moved)}\n"
-            "Its batches would not be those that come next. Put it back; or "
-            f"{_how_to_accept(rundir, is_program=is_program)} to resume from that position all the same: "
-            f"that works if the dataset has the same stages{restart}."
+            f"the dataset has changed since step {step}: {_listed([each.what for each in moved])}\n"
+            "The position that was saved is a place in the old dataset. Put the dataset back; or "
+            f"{_how_to_accept(rundir, is_program=is_program)} to use that position in the new one, which works if "
+            f"both have the same stages{restart}."
         )
 
 

@@ -248,8 +248,8 @@ class Run:
         with contextlib.suppress(StorageError):
             self.checkpointer.wait()  # for the message: what is under way is from before this
         raise JobError(
-            f"{bad.what}, and nothing was saved after that. Check the learning rate and the data. The next start "
-            f"resumes from {self.checkpointer.resume_point}.",
+            f"{bad.what}, and nothing was saved after it. Check the learning rate and the data. The next start "
+            f"{self.checkpointer.next_start}.",
             step=bad.last,
             sound=False,
         )

@@ -107,7 +107,8 @@ class Claim:
             run_events.add(self._rundir, EventKind.START, self._start, at=self._started_at)
             self._started_at = None
         if kind is not None and not self._is_over:
-            run_events.add(self._rundir, kind, state.error or state.ended or "", step=state.step)
+            why = (state.ended or "").removeprefix(f"{state.phase} ")  # the kind of the event says it
+            run_events.add(self._rundir, kind, state.error or why, step=state.step)
             run_events.flush(self._rundir)  # no later look writes it
         self._is_over = kind is not None
 

@@ -247,8 +247,8 @@ def require_in_place(rundir: RunDirectory) -> None:
 def removed(rundir: RunDirectory) -> str:
     """Return the message for a run directory that was removed."""
     return (
-        f"{rundir.path} was removed while a process trains in it: nothing can be saved. Create that folder again, and "
-        "the next save goes into it."
+        f"{rundir.path} was removed while a process trains in it: nothing can be saved. Create it "
+        "again, and the next save goes into it."
     )
 
 
@@ -277,7 +277,7 @@ def _in_use(rundir: RunDirectory, pid: int | None) -> str:
         return (
             f"process {pid} trains in {rundir.path}. That is this process: first end the session that does, "
             "with its `close()`, its Supervisor's `stop()` or its `with` block; for a second run set another `logdir`. "
-            "What only reads the model can restore its newest checkpoint with a Saver of its own."
+            "To only read the model, restore its newest checkpoint with a Saver of your own."
         )
     who = f"process {pid}" if pid is not None else "another process"
     logdir = f"--logdir {shlex.quote(str(rundir.path))}"

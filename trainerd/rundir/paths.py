@@ -62,7 +62,8 @@ class RunDirectory:
             raise ConfigError(f"logdir: {mistake}")
         if not self.basename or self.basename.startswith(".") or set(self.basename) & set("*?[\\/"):
             raise ConfigError(
-                f"checkpoint_basename {self.basename!r} cannot name files: leave out / * ? [ \\ and a dot in front."
+                f"checkpoint_basename {self.basename!r} cannot be a file name: leave out / * ? [ \\ and a dot at its "
+                "start."
             )
 
     def create(self) -> None:

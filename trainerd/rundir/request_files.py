@@ -33,7 +33,7 @@ def open_to_group(rundir: RunDirectory) -> None:
         safe_paths.make_folder(rundir.requests, exist_ok=True)
         safe_paths.set_mode(rundir.requests, 0o770)
     except OSError as error:
-        log.warning("no group may ask in %s: %s", rundir.requests, error.strerror)
+        log.warning("the group cannot be given access to %s: %s", rundir.requests, error.strerror)
 
 
 def is_pause_asked(rundir: RunDirectory) -> bool:

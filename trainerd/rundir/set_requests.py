@@ -46,7 +46,7 @@ def parse(said: str) -> dict[str, float]:
         if not equals or not name or not math.isfinite(value):
             raise UsageError(f"{each!r} is not of the form NAME=NUMBER, such as learning_rate=1e-4.")
         if name in values:
-            raise UsageError(f"{name} is there twice.")
+            raise UsageError(f"{name} is set twice.")
         values[name] = value
     return values
 
@@ -68,4 +68,4 @@ def _read(line: str) -> SetRequest:
     try:
         return msgspec.json.decode(line, type=SetRequest)
     except msgspec.DecodeError as error:
-        raise UsageError(f"a line is not a request: {error}") from error
+        raise UsageError(f"a line of the request cannot be read: {error}") from error

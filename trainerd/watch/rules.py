@@ -6,7 +6,7 @@ import re
 
 from trainerd.rundir.run_events import Event, EventKind
 from trainerd.rundir.state import Phase, State
-from trainerd.text import printable, seconds
+from trainerd.text import next_start, printable, seconds
 from trainerd.watch.delivery.notice import Notice
 from trainerd.watch.settings import NoticeKind
 
@@ -60,9 +60,9 @@ def of_kill(run: str, state: State, booted_at: float) -> Notice:
       state: the last state that it wrote.
       booted_at: when the machine was started, in seconds since 1970 (UTC).
     """
-    resume = f"step {state.last_checkpoint.step:,}" if state.last_checkpoint is not None else "the beginning"
+    resumes = next_start(state.last_checkpoint.step if state.last_checkpoint is not None else None)
     why = "The machine was rebooted meanwhile. " if state.is_of_this_machine and state.at < booted_at else ""
-    said = f"{why}{state.left_as.capitalize()}. The next start resumes from {resume}."
+    said = f"{why}{state.left_as.capitalize()}. The next start {resumes}."
     title = f"was killed at step {state.step:,} or later"
     return _notice("killed", run, f"{EventKind.KILL} {state.at} {state.step}", state.at, title, said)
 

@@ -95,7 +95,7 @@ def gather_as_chief(terms: Terms) -> dict[int, Peer]:
         with _listening(terms.plan) as listener, Reception(listener, token, terms.heartbeat_secs) as reception:
             while len(here) < terms.plan.size - 1:
                 for rank in [rank for rank, peer in here.items() if peer.is_gone]:
-                    log.warning("worker %d left while the others were awaited", rank, extra={"event": "gathering"})
+                    log.warning("worker %d ended before all workers had started", rank, extra={"event": "gathering"})
                     del here[rank]
                 missing = [rank for rank in range(1, terms.plan.size) if rank not in here]
                 if (now := _missing(missing, terms.plan)) != shown:
@@ -166,7 +166,7 @@ def _let_in(arrival: Arrival, terms: Terms, here: dict[int, Peer]) -> None:
     try:
         hello = msgspec.convert(arrival.hello, Hello)
     except msgspec.ValidationError as error:
-        log.warning("a worker on %s was not understood: %s", arrival.host, error, extra={"event": "gathering"})
+        log.warning("a worker on %s sent an invalid message: %s", arrival.host, error, extra={"event": "gathering"})
         wire.close()
         return
     rank, size = hello.rank, hello.size
@@ -181,7 +181,7 @@ def _let_in(arrival: Arrival, terms: Terms, here: dict[int, Peer]) -> None:
         raise ConfigError(_DIFFER + differs)
     else:
         if abs(apart := hello.clock - terms.clock()) > CLOCK_SECS:
-            log.warning("the clock of %s is %+.0f s off this one's", name, apart, extra={"event": "clock"})
+            log.warning("the clock of %s differs from this machine's by %+.0f s", name, apart, extra={"event": "clock"})
         here[rank] = Peer(wire, name, heartbeat_secs=terms.heartbeat_secs)
         log.info("%s is there", name, extra={"event": "gathering"})
 
@@ -190,7 +190,7 @@ _DIFFER = "the workers are not alike. Make this the same on all, and start them 
 
 
 def _refuse(wire: Wire, name: str, why: str, code: int = ConfigError.exit_code) -> None:
-    log.warning("%s was refused: %s", name, why, extra={"event": "gathering"})
+    log.warning("%s was rejected: %s", name, why, extra={"event": "gathering"})
     wire.close_after({"kind": "end", "phase": "failed", "why": f"the chief refused it: {why}", "code": code})
 
 
@@ -232,7 +232,7 @@ def _connect(token: bytes, terms: Terms) -> Peer | None:
         about = dict(terms.about)
         wire.send(Hello(plan.rank, plan.size, about, socket.gethostname(), os.getpid(), terms.clock()))
     except Gone as error:
-        log.warning("the chief at %s was not understood: %s", place, error, extra={"event": "gathering"})
+        log.warning("the chief at %s sent an invalid message: %s", place, error, extra={"event": "gathering"})
         wire.close()
         return None
     return Peer(wire, f"the chief ({place})", heartbeat_secs=terms.heartbeat_secs)

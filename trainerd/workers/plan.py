@@ -126,7 +126,7 @@ def _checked(workers: Sequence[str], rank: str | None) -> ClusterPlan:
         raise ConfigError(f"cluster.workers: {error}") from None
     if len({*addresses}) < len(addresses):
         twice = next(each for each in addresses if addresses.count(each) > 1)
-        raise ConfigError(f"cluster.workers: {twice} is there twice. Each worker has an address of its own.")
+        raise ConfigError(f"cluster.workers: {twice} is listed twice. Each worker needs its own address.")
     if len(addresses) > 1 and WorkerAddress(addresses[0].host, addresses[0].port + 1) in addresses:
         raise ConfigError(
             f"cluster.workers: the chief listens at port {addresses[0].port + 1} too, the one after its own. Give the "
@@ -134,7 +134,7 @@ def _checked(workers: Sequence[str], rank: str | None) -> ClusterPlan:
         )
     known = f"0 to {len(addresses) - 1}"
     if rank is None:
-        raise UsageError(f"which worker is this? Give --rank, {known}; or set {RANK}.")
+        raise UsageError(f"the rank of this worker is missing. Give --rank, {known}; or set {RANK}.")
     if not rank.isdigit() or int(rank) >= len(addresses):
         raise UsageError(f"rank {rank}: the config names {len(addresses)} workers, so ranks are {known}.")
     return ClusterPlan(addresses, int(rank))

@@ -35,7 +35,7 @@ def take_over(rank: int, what: str, message: Message, rundir: RunDirectory, flag
         if (content := str(message.get("content") or "")[: request_files.LIMIT]) and request in _files(rundir):
             _write(request, content, rundir)
     except (TrainerdError, ValueError) as error:  # of a command that waits, and asks again
-        log.error("what worker %d asks for was not passed on: %s", rank, error, extra={"event": "asked"})
+        log.error("the request of worker %d was not passed on: %s", rank, error, extra={"event": "asked"})
     log.info("worker %d was asked to %s", rank, _ASKED_TO.get(request, what), extra={"event": "asked"})
     flag.raise_for(request, f"worker {rank}")
 

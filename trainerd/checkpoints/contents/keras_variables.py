@@ -59,7 +59,7 @@ def hidden_variables(state: Any, tracked: Iterable[Any]) -> dict[str, Any]:
     for key, variable in _hidden(state, {identity(variable) for variable in tracked}):
         if key in found:
             where = key.removesuffix(f"/{VALUE}")
-            raise EntryError(f"two variables of the state are both {where}: name one of them differently.")
+            raise EntryError(f"two variables of the state have the name {where}. Rename one of them.")
         found[key] = variable
     return found
 

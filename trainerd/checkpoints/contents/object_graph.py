@@ -54,7 +54,9 @@ def entries(checkpoint: tf.train.Checkpoint) -> tuple[list[GraphEntry], bytes]:
     serialized, _, registered, proto = save_util.serialize_graph_view(graph_view.ObjectGraphView(checkpoint))
     if registered:
         names = ", ".join(sorted(registered))
-        raise EntryError(f"the job's state has parts that save themselves ({names}), which trainerd cannot do.")
+        raise EntryError(
+            f"the job's state has parts with their own save functions, which trainerd cannot call: {names}."
+        )
     found = [entry for owner, values in serialized.items() for entry in _of_one(owner, values)]
     return found, proto.SerializeToString()
 

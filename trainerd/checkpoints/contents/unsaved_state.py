@@ -37,7 +37,7 @@ class Unsaved:
     """The state that a step uses and no checkpoint holds.
 
     Attributes:
-      variables: those that it reads, by their names.
+      variables: those that it reads, by their names in words.
       tables: the lookup tables that it reads: the handle, and the types of keys and values.
     """
 
@@ -46,7 +46,7 @@ class Unsaved:
 
     def read(self) -> dict[str, list[tf.Tensor]]:
         """Return the values now, by their names in words. Later steps do not change them."""
-        found = {f"the variable {name!r}": [tf.convert_to_tensor(each)] for name, each in self.variables.items()}
+        found = {words: [tf.convert_to_tensor(each)] for words, each in self.variables.items()}
         return found | {f"lookup table {n}": _content(*table) for n, table in enumerate(self.tables, 1)}
 
 
@@ -65,7 +65,7 @@ def require_saved(graph: Any, held: Iterable[Any], *, refuse: bool, where: str =
     known = handles_of(held)
     lost = {inside.op.name: outside for outside, inside in graph.captures if id(outside) not in known}
     variables = {id(variable.handle): variable for variable in graph.variables}
-    names = {name: variables[id(each)].name.removesuffix(":0") for name, each in lost.items() if id(each) in variables}
+    names = {name: _named(variables[id(each)]) for name, each in lost.items() if id(each) in variables}
     definition = graph.as_graph_def()
     saved = {node.name for node in definition.node if node.op == "Placeholder"} - lost.keys()
     found = walk(definition)
@@ -76,8 +76,13 @@ def require_saved(graph: Any, held: Iterable[Any], *, refuse: bool, where: str =
     }
     _warn(found, graph, saved, names, datasets, refuse=refuse, where=where)
     changed = {node.name for use in found.changes for node in use.handles}
+    read: dict[str, Any] = {}
+    for node, name in names.items():
+        if node not in changed:
+            number = sum(each.startswith(f"the variable {name}") for each in read)
+            read[f"the variable {name}" + (f" {number + 1}" if number else "")] = variables[id(lost[node])]
     return Unsaved(
-        {name: variables[id(lost[node])] for node, name in names.items() if node not in changed},
+        read,
         [table for node, table in _tables(found, lost).items() if node not in changed],
     )
 
@@ -139,7 +144,7 @@ def _warn(
             event="random-ops",
         )
     changed = {
-        node: f"{names.get(node.name) or _words(use, node)} ({described(use.node, graph)})"
+        node: f"{_words(use, node, names)} ({described(use.node, graph)})"
         for use in reversed(found.changes)
         if use.node.op not in RANDOM | PYTHON
         for node in _lost(use, saved, reads_files=bool(found.kinds & READS_FILES))
@@ -165,11 +170,23 @@ def _lost(use: Use, saved: Collection[str], *, reads_files: bool) -> list[Node]:
     return [node for node in use.handles if node.function or node.name not in saved]
 
 
-def _words(use: Use, lost: Node) -> str:
+def _words(use: Use, lost: Node, names: Mapping[str, str]) -> str:
     """Return the words for what a node changes by a handle."""
+    if lost.name in names:
+        return f"the variable {names[lost.name]}"
     if lost.op in VARIABLES:
         return lost.name
     return next((words for kind, words in _WORDS.items() if re.search(kind, use.node.op)), f"what {use.node.op} keeps")
+
+
+def _named(variable: Any) -> str:
+    """Return a name by which a person finds a variable. Many have the same one, which TensorFlow gave them."""
+    name = variable.name.removesuffix(":0")
+    if name == "StateVar":
+        return "of a tf.random.Generator"
+    if re.fullmatch(r"Variable(_\d+)?", name):
+        return f"without a name, {variable.dtype.name}{variable.shape.as_list()}"
+    return repr(name)
 
 
 def _listed(texts: Iterable[str]) -> str:

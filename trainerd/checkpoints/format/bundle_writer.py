@@ -147,7 +147,7 @@ def write(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], *, 
     try:
         entries = sstable.read(index.read_bytes())
     except sstable.TableError as error:
-        log.warning("SaveV2 writes the whole checkpoint: its index is not as it was known: %s", error)
+        log.warning("TensorFlow writes the whole checkpoint, since the format of its index is unknown: %s", error)
         data.unlink()
         _save(prefix, items, moved, refuse_nan)
         return {}

@@ -124,7 +124,9 @@ class Python:
             raise TimedOutError("the two ends were being compared") from None
         lines = output.read_text(errors="replace").splitlines()
         if code or not lines:
-            raise StorageError(f"the two ends could not be compared: {lines[-1] if lines else f'exit code {code}'}")
+            raise StorageError(
+                f"the final checkpoints could not be compared: {lines[-1] if lines else f'exit code {code}'}"
+            )
         return TrialDifference(*json.loads(lines[-1]))
 
     def _run(self, arguments: Sequence[str], output: Path, scratch: Path, seconds: float) -> int:

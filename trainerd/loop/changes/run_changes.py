@@ -204,7 +204,7 @@ class RunChanges:
         if tried >= config.attempts:
             why = f", after the run had gone back to step {found.step} {tried} times. To try from an earlier one: "
             raise _stopped(bad, f"{why}`trainerd rollback STEP`")
-        log.warning("%s; going back to step %d", bad.what, found.step, extra={"event": "trouble", "step": bad.last})
+        log.warning("%s; rolling back to step %d", bad.what, found.step, extra={"event": "trouble", "step": bad.last})
         run_events.add(self._rundir, EventKind.ROLLBACK, f"{bad.what}: back to step {found.step}", step=found.step)
         self._resume_from(found)
         lineage = [*found.lineage, Change(BACK, found.step, bad.first, why=bad.what)]

@@ -123,7 +123,7 @@ class LoopGuard:
             outcome = self._server.pause_held(held)
         except Exception as error:
             is_ours = isinstance(error, TrainerdError)
-            text = "%s The pause waits for the end of %s."
+            text = "%s The pause waits until %s ends."
             log.error(text, error, held.what, extra={"event": "save-failed"}, exc_info=not is_ours)
             if held.patience:  # of a step that does not end
                 self._fail(error)

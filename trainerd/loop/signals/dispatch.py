@@ -172,7 +172,7 @@ def renew_handlers() -> None:
         return
     if replaced := _listeners.renew():
         log.warning(
-            "the job has handlers of its own for %s, which trainerd's take the place of again",
+            "the job replaced trainerd's signal handlers for %s. trainerd has set its own again",
             ", ".join(signal.Signals(number).name for number in replaced),
             extra={"event": "signal"},
         )

@@ -13,6 +13,7 @@ import tensorflow as tf
 from trainerd.errors import EntryError
 from trainerd.job.definition import KerasJob
 from trainerd.programs.keras.batches import of_python
+from trainerd.text import an
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ def as_job(
     given, made = x, of_python(x, shuffle=bool(others.get("shuffle")))
     if isinstance(x, tf.data.Dataset) or made is not None:
         kind = type(x).__name__ if made is not None else "tf.data.Dataset"
-        _require_none(f"x is a {kind}", y=y, sample_weight=sample_weight)
+        _require_none(f"x is {an(kind)}", y=y, sample_weight=sample_weight)
         if validation_split:
             raise EntryError("fit: validation_split is for arrays. Split the dataset yourself: take() and skip().")
         if made is not None:
@@ -60,6 +61,8 @@ def as_job(
                 log.warning(_RESTARTS, kind, why, extra={"event": "input"})
         data = x if class_weight is None else x.map(_Weighted(class_weight))
         return KerasJob(model, data, validation_data, **others), made is None or made.is_exact
+    if isinstance(x, tf.distribute.DistributedDataset):
+        raise EntryError("fit: x is a DistributedDataset. Give the tf.data.Dataset itself: trainerd splits each batch.")
     if not _is_arrays(x):
         raise EntryError(
             f"fit: x is of type {type(x).__name__}. trainerd takes arrays, tensors, pandas objects, and lists, tuples "

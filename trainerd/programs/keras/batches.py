@@ -112,7 +112,7 @@ def _dataset(batches: Any, first: list[Any]) -> tf.data.Dataset:
 def _signature_of(first: list[Any]) -> Any:
     """Return the types of the arrays of a batch, from the first batches."""
     if not first:
-        raise EntryError("fit: x has no batch.")
+        raise EntryError("fit: x has no batches.")
     return tf.nest.map_structure(_spec_of, *first)
 
 

@@ -179,7 +179,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         if self._epoch >= self._epochs or self._stopped_by is not None:
             is_done = self._epoch >= self._epochs
             why = f"fit trains until epoch {self._epochs}" if is_done else "a callback has stopped it"
-            log.warning("fit trains nothing: the run is at epoch %d, and %s", self._epoch, why, extra={"event": "end"})
+            log.warning("fit does nothing: the run is at epoch %d, and %s", self._epoch, why, extra={"event": "end"})
         # Where a callback has ended the training, no epoch is left.
         _begin_with(self._fitted, self._epoch if self._stopped_by is None else self._epochs)
 

@@ -52,6 +52,6 @@ class Looper(tf.compat.v1.train.LooperThread):  # type: ignore[misc]
         if self._times_alone == TIMES_ALONE:
             self._boundary = None
             log.warning(
-                "a function of Supervisor.loop and the steps wait for each other, or it takes very long: it is called "
-                "beside them from now on"
+                "a function of Supervisor.loop is slow, or it and the steps wait for each other. From now on it runs "
+                "beside the steps"
             )

@@ -52,12 +52,12 @@ def require_saveable(iterator: Any, otherwise: str) -> None:
         raise EntryError(
             "the dataset reads CSV files with TensorFlow's CsvDataset (make_csv_dataset does so too), whose saved "
             "position leaves rows out: after a pause the rest of a file would be lost. Read the lines with a "
-            f"tf.data.TextLineDataset, and part them in `map` with tf.io.decode_csv; or {otherwise}."
+            f"tf.data.TextLineDataset, and split them in `map` with tf.io.decode_csv; or {otherwise}."
         )
     if any(map(_hangs, stages(dataset_of(iterator)))):
         raise EntryError(
-            "the dataset draws from several that end (sample_from_datasets), which TensorFlow cannot resume if all of "
-            "them end and one of them has: after a pause it would wait for ever. Draw from datasets with repeat(), or "
+            "the dataset samples from datasets that all end (sample_from_datasets). After one of them has ended, "
+            "TensorFlow cannot resume it: it would wait forever. Sample from datasets with repeat(), or "
             f"with stop_on_empty_dataset=True; or {otherwise}."
         )
     _try(iterator, otherwise)
@@ -76,7 +76,7 @@ def _try(iterator: Any, otherwise: str) -> None:
         except tf.errors.OpError as error:
             if folder in str(error) or isinstance(error, tf.errors.ResourceExhaustedError):  # of writing
                 raise StorageError(
-                    f"cannot try in {folder} whether the dataset's position can be saved: {error}"
+                    f"cannot test in {folder} whether the dataset's position can be saved: {error}"
                 ) from error
             if "ReadVariableOp is stateful" in str(error):
                 raise EntryError(

@@ -14,6 +14,7 @@ from trainerd.checkpoints.contents.stateful_ops import PYTHON, RANDOM
 from trainerd.sessions.input.iterator_state import setter_of_drawn
 from trainerd.sessions.input.pipeline import describe, graphs_of, is_reshuffled, stage_name, stages
 from trainerd.sessions.input.shuffle_order import has_seed
+from trainerd.text import an
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +58,8 @@ class ValidationData:
         changed = [f"{name} {first[name]!r} and {second[name]!r}" for name in first if not _same(first, second, name)]
         if changed:
             log.warning(
-                "the validation gave other metrics when it was repeated with the same weights: %s. After a resume it "
-                "can do so too. %s %s",
+                "a second validation with the same weights gave other metrics: %s. A validation after a resume may "
+                "differ too. %s %s",
                 ", ".join(changed),
                 _SO,
                 self._is,
@@ -89,12 +90,12 @@ def _reasons(data: Any, training: tf.data.Dataset) -> list[str]:
 def _reasons_of(stage: tf.data.Dataset) -> list[str]:
     name, found = stage_name(stage), []
     if name in ("Shuffle", "Random") and not has_seed(stage):
-        found.append(f"a {name.lower()} without a seed")
+        found.append(f"{an(name.lower())} without a seed")
     if name == "Random" and getattr(stage, "_rerandomize", None):
         found.append("a Dataset.random(rerandomize_each_iteration=True)")
     for node in (node for graph in graphs_of(stage) for node in _nodes(graph)):
         if node.op in RANDOM and name.startswith("Parallel"):
-            found.append(f"{node.op} in a {name}, which draws in any order")
+            found.append(f"{node.op} in {an(name)}, which draws in any order")
         elif node.op in RANDOM and not (node.attr["seed"].i or node.attr["seed2"].i):
             found.append(f"{node.op} without a seed")
     walks = [walk(graph.as_graph_def()) for graph in graphs_of(stage)]

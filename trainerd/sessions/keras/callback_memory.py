@@ -154,7 +154,7 @@ class Forgotten:
         self._warned |= {(id(callback), each) for each in new}
         if new:
             log.warning(
-                "no checkpoint holds what the callback %s changes: %s. That restarts after a resume. Make it an "
+                "the callback %s changes state that no checkpoint holds: %s. It starts over after a resume. Make it an "
                 "attribute of the callback, such as a number, a string, an array or a generator of random numbers.",
                 type(callback).__name__,
                 "; ".join(new),

@@ -189,8 +189,8 @@ def _require_useful(callback: Any) -> None:
         raise EntryError(f"callbacks: {callback!r} is not a keras.callbacks.Callback.")
     if isinstance(callback, keras.callbacks.BackupAndRestore):
         raise EntryError(
-            "callbacks: leave BackupAndRestore out. trainerd saves and restores the training, in mid-epoch too, and "
-            "BackupAndRestore would put back the state of an epoch's beginning after it."
+            "callbacks: leave BackupAndRestore out. trainerd restores the training, in mid-epoch too, and "
+            "BackupAndRestore would then go back to the start of the epoch."
         )
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from trainerd.errors import EntryError
 from trainerd.job.definition import KerasJob
 from trainerd.sessions.input.shuffled_indices import shuffled_indices
-from trainerd.text import counted
+from trainerd.text import counted, type_of
 from trainerd.workers.place import cluster
 from trainerd.workers.training.worker_batches import worker_batches
 
@@ -115,7 +115,7 @@ def _parted(job: KerasJob, arrays: Any, count: int) -> tf.data.Dataset:
     """Return a dataset of this worker's part of each batch of arrays, without an end."""
     if count % job.batch_size:
         raise EntryError(
-            f"KerasJob: several workers part each batch among them, and the last of {count} examples in batches of "
+            f"KerasJob: several workers split each batch among them, and the last of {count} examples in batches of "
             f"{job.batch_size} is smaller. Take a batch_size that divides {count}; or give a dataset made with "
             "trainerd.data.worker_batches."
         )
@@ -165,8 +165,8 @@ def _require_validation(job: KerasJob) -> None:
         keras.utils.unpack_x_y_sample_weight(data)
     except ValueError:
         raise EntryError(
-            "KerasJob: validation_data must be a tf.data.Dataset, or (x, y) or (x, y, sample_weight), and is a "
-            f"{type(data).__name__} of {len(data)}."
+            "KerasJob: validation_data must be a tf.data.Dataset, or (x, y) or (x, y, sample_weight), and is "
+            f"{type_of(data)} of {len(data)}."
         ) from None
     is_endless = isinstance(data, tf.data.Dataset) and int(data.cardinality()) == tf.data.INFINITE_CARDINALITY
     if is_endless and job.validation_steps is None:
@@ -186,8 +186,8 @@ def _arrays_of(job: KerasJob) -> tuple[Any, int]:
     """Return the data as tensors, and their number of examples."""
     if not isinstance(job.data, tuple) or not 1 <= len(job.data) <= 3:
         raise EntryError(
-            "KerasJob: data must be a tf.data.Dataset, or a tuple of arrays such as (x, y), and is a "
-            f"{type(job.data).__name__}. Make a dataset of it: tf.data.Dataset.from_tensor_slices(...).batch(...)."
+            "KerasJob: data must be a tf.data.Dataset, or a tuple of arrays such as (x, y), and is "
+            f"{type_of(job.data)}. Make a dataset of it: tf.data.Dataset.from_tensor_slices(...).batch(...)."
         )
     given = job.data
     while len(given) > 1 and given[-1] is None:  # as a caller of `fit` leaves out y, or the weights
@@ -198,8 +198,8 @@ def _arrays_of(job: KerasJob) -> tuple[Any, int]:
     except (ValueError, TypeError, IndexError) as error:
         why = str(error) if len(str(error)) < 500 else f"{str(error)[:500]} …"
         raise EntryError(
-            f"KerasJob: data must hold arrays of examples: {why}. Arrays, or lists, tuples and dicts of arrays, "
-            "are taken; for anything else make a dataset."
+            f"KerasJob: a part of the data is not an array of examples: {why}. Give arrays, or lists, "
+            "tuples and dicts of arrays; of anything else make a tf.data.Dataset."
         ) from error
     if len(sizes) != 1 or not min(sizes):
         raise EntryError(f"KerasJob: the arrays in data must have the same number of examples, and have {sizes}.")

@@ -180,7 +180,7 @@ class KerasJobSession(FunctionSession):
         if not steps.ended and now < end and not self._model.stop_training:
             return steps
         if steps.ended and now == progress.input_began:
-            raise JobError("the data has no batch at all", step=now, sound=True)
+            raise JobError("the data has no batches", step=now, sound=True)
         # The end of the data is known by its size before it is read: an iterator that stands there, and was not asked
         # for more, draws once more from its shuffle's seeds when it is restored and asked.
         data_ended = steps.ended or now >= data_end
@@ -196,7 +196,7 @@ class KerasJobSession(FunctionSession):
             return
         if progress.model != self._progress.model:
             raise DataError(
-                f"{prefix} was saved by call {self.call + 1} of fit in this run, and that call trained another model "
+                f"{prefix} was saved by call {self.call + 1} of fit in this run, which trained another model "
                 "than now. Put the calls back into their order, or use another `logdir`."
             )
         if self._is_begun:
@@ -235,7 +235,7 @@ class KerasJobSession(FunctionSession):
         if self._is_begun or not (is_next or saved.call > self.call):  # the run went back meanwhile
             raise DataError(
                 f"{prefix} was saved by call {saved.call + 1} of fit in this run, at step {step}, and call "
-                f"{self.call + 1} follows step {self._follows}. Start the program again: it passes over the calls that "
+                f"{self.call + 1} follows step {self._follows}. Start the program again: it skips the calls that "
                 "are complete."
             )
         if saved.call < self.call:

@@ -16,8 +16,8 @@ _LEAVES_OUT = (
     "tf.io.decode_csv"
 )
 _HANGS = (
-    "it draws from several datasets that end (sample_from_datasets, choose_from_datasets), and TensorFlow waits for "
-    "ever where all of them end and one has. Draw from datasets with repeat(), or with stop_on_empty_dataset=True"
+    "it draws from several datasets that end (sample_from_datasets, choose_from_datasets), and TensorFlow waits "
+    "forever if one has ended. Draw from datasets with repeat(), or with stop_on_empty_dataset=True"
 )
 
 

@@ -90,9 +90,9 @@ class DeferredRestore:
         missing = self._tracked_missing() + self._hidden_missing()
         if missing and is_late:
             raise DataError(
-                f"after {PATIENCE} runs the program still has no variables for {missing[0]} and {len(missing) - 1} "
-                "other values of the checkpoint that it resumed from, so nothing was saved since. Is the model another "
-                "one? Then use another `logdir`. Is a part used later? Then build it before: model.build(...)."
+                f"after {PATIENCE} runs the program has no variables for {missing[0]} and {len(missing) - 1} "
+                "other values of its checkpoint, and nothing was saved since the start. For another model use another "
+                "`logdir`. Build a part that is used later before the first run: model.build(...)."
             )
         if self._waiting and is_late:
             self._forget_waiting()
@@ -194,8 +194,8 @@ class DeferredRestore:
         """Drop the values of hidden variables that are not made yet, as of metrics in any case."""
         if lost := [key for key in self._waiting if not is_of_metrics(key)]:
             log.warning(
-                "the model has no variables for %d values of the checkpoint that it resumed from, %s among them: "
-                "these start over",
+                "the model has no variables for %d values of the checkpoint that it resumed from, such as %s. "
+                "They start over",
                 len(lost),
                 min(lost),
                 extra={"event": "hidden"},

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.checkpoints.contents.tensor_values import Values
-from trainerd.errors import EntryError
+from trainerd.errors import EntryError, TrainerdError
 from trainerd.job.user_code import FAILURES, in_a_line, job_traceback, user_code
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,9 @@ def rehearse(step: Callable[..., Any], batch: list[Any], variables: Iterable[Any
         made.append((variable, tf.identity(variable)))
         return variable
 
-    def failed(error: BaseException) -> EntryError:
+    def failed(error: BaseException) -> TrainerdError:
+        if isinstance(error, TrainerdError):
+            return error
         return EntryError(f"the job's train_step fails with a batch of zeros:\n{job_traceback(error)}")
 
     zeros, before = tf.nest.map_structure(lambda spec: _zeros(spec, size), batch), Values(variables)

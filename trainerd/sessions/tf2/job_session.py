@@ -26,6 +26,7 @@ from trainerd.checkpoints.contents.keras_variables import (
     parts_of,
     restore_hidden,
 )
+from trainerd.checkpoints.contents.misfit import why_unfit
 from trainerd.checkpoints.contents.object_graph import own_objects, tracked_objects, variables_among
 from trainerd.checkpoints.contents.op_kinds import calls_python
 from trainerd.checkpoints.contents.unsaved_state import require_saved
@@ -33,7 +34,7 @@ from trainerd.checkpoints.contents.variable_names import Names, names_of, stored
 from trainerd.checkpoints.format.snapshotter import Snapshotter, TensorSnapshot
 from trainerd.checkpoints.snapshot import Kept
 from trainerd.config.software import of_software
-from trainerd.errors import DataError, EntryError, JobError
+from trainerd.errors import DataError, EntryError, JobError, TrainerdError
 from trainerd.events.writer import EventWriter
 from trainerd.job.definition import Job
 from trainerd.job.settable import Number
@@ -51,6 +52,7 @@ from trainerd.sessions.tf2.numbers import Numbers
 from trainerd.sessions.tf2.replicas import Replicas, require_no_scope
 from trainerd.sessions.tf2.weights import weights_of
 from trainerd.sessions.tf2.while_loop import GraphLoop
+from trainerd.text import type_of
 
 log = logging.getLogger(__name__)
 
@@ -239,7 +241,7 @@ class FunctionSession(Session):
                 ) from error
             raise DataError(
                 f"{prefix} does not fit the job: its files are sound, but its variables are not those of the job. "
-                f"{self._how_to_fit(prefix)}\n{str(error).splitlines()[0]}"
+                f"{self._how_to_fit(prefix)}\n{why_unfit(error)}"
             ) from error
         if self._restores_input:
             restore_order(self._job.dataset, self._iterator, self._passes)
@@ -403,7 +405,13 @@ class FunctionSession(Session):
             rehearse(self._in_scope(step), batch, variables, size=self._replicas.count)
         if not hasattr(step, "get_concrete_function"):
             step = tf.function(step)
-        with user_code(lambda error: EntryError(f"the job's train_step does not trace:\n{job_traceback(error)}")):
+
+        def failed(error: BaseException) -> TrainerdError:
+            if isinstance(error, TrainerdError):
+                return error
+            return EntryError(f"the job's train_step does not trace:\n{job_traceback(error)}")
+
+        with user_code(failed):
             return step.get_concrete_function(*batch)
 
     def _in_scope(self, step: Callable[..., Any]) -> Callable[..., Any]:
@@ -492,7 +500,7 @@ def _iterate(dataset: Any) -> Any:
     if dataset is None:
         return None
     if not isinstance(dataset, tf.data.Dataset):
-        raise EntryError(f"the job's dataset is of type {type(dataset).__name__}, where a tf.data.Dataset is needed.")
+        raise EntryError(f"the job's dataset must be a tf.data.Dataset, and is {type_of(dataset)}.")
     return iter(dataset)
 
 
@@ -506,6 +514,6 @@ def _require_trackable(name: str, part: Any) -> None:
         tf.train.Checkpoint(**{name: part})
     except (ValueError, TypeError) as error:
         raise EntryError(
-            f"the job's state has a part {name!r}, which is of type {type(part).__name__}: it holds no variables that "
-            "can be saved. What does not change needs no saving: leave it out. What does, make a tf.Variable."
+            f"the job's state has a part {name!r}, which is {type_of(part)} and holds no variables that "
+            "can be saved. Leave it out if it does not change; if it does, make it a tf.Variable."
         ) from error

@@ -33,7 +33,7 @@ def layout(outputs: Any) -> tuple[tuple[str, ...], tf.DType]:
         if shape.rank != 0:
             how = "Reduce it: tf.reduce_mean(...)."
             if shape.rank is None:
-                how = "Where it is one when it runs, say so: tf.ensure_shape(..., [])."
+                how = "If it is a scalar when it runs, say so: tf.ensure_shape(..., [])."
             raise EntryError(f"the step returned a tensor of shape {shape} for {name!r}; a metric is a scalar. {how}")
     wide = any(v.dtype == tf.float64 or (v.dtype.is_integer and v.dtype.size > 2) for v in metrics.values())
     return tuple(metrics), tf.float64 if wide else tf.float32

@@ -13,6 +13,7 @@ from trainerd.checkpoints.contents import variable_names
 from trainerd.checkpoints.contents.device_copies import is_distributed, key_of_copy, restore_copies, strategy_of
 from trainerd.checkpoints.contents.kept import restore_kept
 from trainerd.checkpoints.contents.keras_variables import optimizer_kinds, parts_of
+from trainerd.checkpoints.contents.misfit import why_unfit
 from trainerd.checkpoints.contents.object_graph import own_objects, tracked_objects, variables_among
 from trainerd.checkpoints.contents.op_kinds import calls_python
 from trainerd.checkpoints.contents.unsaved_state import require_saved
@@ -32,6 +33,7 @@ from trainerd.sessions.tf2.devices import gpu_room
 from trainerd.sessions.tf2.replicas import Replicas, require_no_scope
 from trainerd.sessions.tf2.tracked import Tracked
 from trainerd.sessions.tf2.weights import weights_of
+from trainerd.text import type_of
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +68,7 @@ class CheckpointModel(Model):
     ) -> None:
         require_no_scope()
         if not isinstance(checkpoint, tf.train.Checkpoint):
-            raise EntryError(f"checkpoint must be a tf.train.Checkpoint, and is of type {type(checkpoint).__name__}.")
+            raise EntryError(f"checkpoint: expected a tf.train.Checkpoint, got {type_of(checkpoint)}.")
         if (root := vars(checkpoint).get("_root")) is not None:  # its first argument, which it does not expose
             raise EntryError(
                 f"the tf.train.Checkpoint has a part of type {type(root).__name__} without a name: write "
@@ -156,7 +158,7 @@ class CheckpointModel(Model):
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             raise DataError(
                 f"{prefix} does not fit the program: its files are sound, but its variables are not those of "
-                f"the tf.train.Checkpoint. Use another `logdir` for another model.\n{str(error).splitlines()[0]}"
+                f"the tf.train.Checkpoint. Use another `logdir` for another model.\n{why_unfit(error)}"
             ) from error
         for iterator in self._tracked.iterators():
             restore_order(dataset_of(iterator), iterator)

@@ -19,6 +19,7 @@ from trainerd.checkpoints.contents.object_graph import own_places
 from trainerd.config.fingerprint import DEVICES
 from trainerd.errors import EntryError
 from trainerd.job.devices import wanted_devices
+from trainerd.text import type_of
 
 _APART = 0x61C88647  # between the seeds of two devices; odd, so that they meet late
 
@@ -72,7 +73,7 @@ class Replicas:
         for strategy in found:
             if type(strategy) is not tf.distribute.MirroredStrategy:
                 raise EntryError(
-                    f"the job was made under a {type(strategy).__name__}. Of the strategies of tf.distribute, trainerd "
+                    f"the job was made under {type_of(strategy)}. Of the strategies of tf.distribute, trainerd "
                     "trains under a MirroredStrategy."
                 )
         return cls(found[0]) if found else None
@@ -94,9 +95,10 @@ class Replicas:
         loss is NaN.
         """
         if not isinstance(whole, tf.Tensor) or whole.shape.rank == 0:
+            what = "a scalar" if isinstance(whole, tf.Tensor) else type_of(whole)
             raise EntryError(
-                f"several devices split each batch, and a part of the data is {whole}. It must be a dense tensor with "
-                "one dimension or more."
+                f"several devices split each batch, and a part of the batch is {what}. Each must be a dense tensor "
+                "whose first dimension counts the examples: batch the dataset."
             )
         sizes = self.count if (whole.shape[0] or 1) % self.count == 0 else self._sizes(whole)
         parts = tf.split(whole, sizes, num=self.count)

@@ -68,7 +68,7 @@ def _url(config: Path, name: str) -> str:
     for url in settings.load(config).watch.channels:
         if channel.identity(url) == name:
             return url
-    raise ConfigError(f"{config} has changed, and no longer has this channel: start the watcher again.")
+    raise ConfigError(f"{config} has changed, and no longer has this channel: restart the watcher.")
 
 
 def _test_notice() -> Notice:

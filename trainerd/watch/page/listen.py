@@ -100,7 +100,7 @@ def _remove_stale(path: Path) -> None:
     """Remove the socket of a watcher that has ended, which leaves it behind when it is killed."""
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise ConfigError(f"{path} is there, and is not a socket. Move it, or listen on another path.")
+            raise ConfigError(f"{path} exists and is not a socket. Move it, or listen on another path.")
     except FileNotFoundError:
         return
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:

@@ -122,9 +122,9 @@ class ChiefSession:
             apart = sorted(name for name, digest in ours.items() if said["digests"].get(name) != digest)
             if apart:
                 raise JobError(
-                    f"the workers have drifted apart by step {self._session.step}: {', '.join(apart[:_SHOWN])} on "
-                    f"worker {rank} {'is' if len(apart) == 1 else 'are'} not what the chief has. A step must bring "
-                    "what it learns together: use an optimizer of Keras, whose apply_gradients does; or make the "
+                    f"the workers differ at step {self._session.step}: {', '.join(apart[:_SHOWN])} on "
+                    f"worker {rank} {'has' if len(apart) == 1 else 'have'} another value than on the chief. A step "
+                    "must combine the gradients of all workers: use a Keras optimizer, which does so; or make the "
                     "variable with aggregation=tf.VariableAggregation.MEAN",
                     step=self._session.step,
                     sound=False,
@@ -232,8 +232,8 @@ def rows_of(answer: Message, chiefs: Steps) -> np.ndarray[Any, Any]:
     shape = chiefs.rows.shape
     if (answer["first"], answer["count"]) != (chiefs.first, len(chiefs.rows)):
         raise TrainerdError(
-            f"the workers are apart: the chief did {len(chiefs.rows)} steps from {chiefs.first} on, another one "
-            f"{answer['count']} from {answer['first']} on"
+            f"the workers are at different steps: the chief did {len(chiefs.rows)} steps from {chiefs.first} on, "
+            f"another {answer['count']} from {answer['first']} on"
         )
     return np.frombuffer(answer["rows"]).reshape(shape)
 
@@ -300,7 +300,7 @@ class WorkerCommands:
     def _between(self, message: Message) -> None:
         then, self._then = self._then, None
         if then is None:
-            raise TrainerdError("the workers are apart: the chief is between two epochs, and this one is not")
+            raise TrainerdError("the workers are at different steps: the chief is between two epochs, this one is not")
         self._session.agree_on(message["logs"])
         self._together(then)
 

@@ -72,6 +72,6 @@ class ReplicatedKerasSession(ReplicatedSession, KerasJobSession):
     def _require_endless(self) -> None:
         if int(self._data.cardinality()) == tf.data.UNKNOWN_CARDINALITY:
             raise EntryError(
-                "KerasJob: the number of batches in the data is not known, and several workers must come to its end "
+                "KerasJob: the number of batches is unknown, and several workers must reach the end of the data "
                 "together. End it with .repeat() and give steps_per_epoch."
             )

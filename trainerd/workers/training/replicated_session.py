@@ -133,8 +133,8 @@ class ReplicatedSession(FunctionSession):
         if size == tf.data.INFINITE_CARDINALITY or size >= ENDLESS:
             return
         raise EntryError(
-            "the job's dataset ends, or its size is not known: where it ended on one worker, the others would wait. "
-            "End it with .repeat(); `max_steps` says where training ends."
+            "the job's dataset ends, or its size is unknown: if it ended on one worker, the others would wait. "
+            "End it with .repeat(); `max_steps` sets where training ends."
         )
 
     def _make_loop(self, stops_at: Sequence[str]) -> ReplicatedLoop:

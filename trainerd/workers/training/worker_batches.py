@@ -41,9 +41,9 @@ def worker_batches(dataset: tf.data.Dataset) -> tf.data.Dataset:
     place = cluster()
     if place.size > 1 and any(stage_name(each) == "Shuffle" and not has_seed(each) for each in stages(dataset)):
         raise EntryError(
-            "worker_batches: the dataset is shuffled without a seed, so each worker would have another order, and "
-            "its part of other batches. Use trainerd.data.shuffled_indices; or give `shuffle` a seed; or set `seed` "
-            "in the config."
+            "worker_batches: the dataset is shuffled without a seed, so each worker would have its own order, and "
+            "take its part of other batches. Use trainerd.data.shuffled_indices; or give `shuffle` a seed; or set "
+            "`seed` in the config."
         )
     for spec in tf.nest.flatten(dataset.element_spec):
         size = spec.shape[0] if isinstance(spec, tf.TensorSpec) and spec.shape.rank else None

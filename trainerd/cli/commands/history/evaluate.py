@@ -14,6 +14,7 @@ import psutil
 from trainerd.cli import as_owner, completion, options
 from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
+from trainerd.cli.usage import Whole
 from trainerd.config.schema import Config
 from trainerd.daemon import tensorflow_import
 from trainerd.errors import JobError, NotRunningError, UsageError
@@ -40,12 +41,12 @@ _NICE = 10
     },
     exits={70: "A checkpoint could not be evaluated. The others were."},
 )
-@click.argument("steps", metavar="[STEP]...", type=options.Whole(min=0), nargs=-1, shell_complete=completion.steps)
+@click.argument("steps", metavar="[STEP]...", type=Whole(min=0), nargs=-1, shell_complete=completion.steps)
 @click.option("--all", "every", is_flag=True, help="All checkpoints of the run's current line.")
 @click.option("--minima", is_flag=True, help="The checkpoints that were kept as minima of the loss.")
 @click.option(
     "--since",
-    type=options.Whole(min=0),
+    type=Whole(min=0),
     metavar="STEP",
     shell_complete=completion.steps,
     help="The checkpoints of STEP and later.",

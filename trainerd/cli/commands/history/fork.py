@@ -14,6 +14,7 @@ from trainerd.cli import completion, options
 from trainerd.cli.advice import how_to_start, how_to_train_fork
 from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
+from trainerd.cli.usage import GivenPath, Whole
 from trainerd.config import edit, tables
 from trainerd.config import parse as configs
 from trainerd.errors import ConfigError, UsageError
@@ -35,7 +36,7 @@ from trainerd.system.staging import require_free
     },
 )
 @click.argument("where", metavar="STEP|best|minimum", shell_complete=completion.targets)
-@click.argument("folder", metavar="NEWDIR", type=options.GivenPath(path_type=Path, file_okay=False))
+@click.argument("folder", metavar="NEWDIR", type=GivenPath(path_type=Path, file_okay=False))
 @click.option("--set", "said", multiple=True, metavar="KEY=VALUE", help="A key of the new run's config; repeatable.")
 @click.option(
     "--metric",
@@ -43,7 +44,7 @@ from trainerd.system.staging import require_free
     shell_complete=completion.metrics,
     help="The metric of `best`. Default: the config's `best`.",
 )
-@click.option("--line", type=options.Whole(min=1), help="The number of the earlier line that has STEP.")
+@click.option("--line", type=Whole(min=1), help="The number of the earlier line that has STEP.")
 @options.of_one_run
 def command(
     where: str, folder: Path, said: tuple[str, ...], metric: str | None, line: int | None, run: options.RunOptions
@@ -110,26 +111,21 @@ def _config_of(folder: Path, changes: dict[str, str], config_path: Path | None) 
     try:
         configs.parse(tomllib.loads(text), path=path)
     except tables.MistakesError as error:
-        _blame_changes(error.mistakes, changes)
-        raise
+        raise _blamed(error.mistakes, changes) from None
     with storage(f"read {path}", missing_ok=True):
         if path.read_bytes() != text.encode():  # a fork that was killed leaves the same text
             raise UsageError(f"{path} exists: name another NEWDIR, or move that file.")
     return path, text
 
 
-def _blame_changes(mistakes: Sequence[str], changes: dict[str, str]) -> None:
-    """Raise for the mistakes of --set, if there are any.
-
-    Raises:
-      ConfigError: there are.
-    """
+def _blamed(mistakes: Sequence[str], changes: dict[str, str]) -> ConfigError:
+    """Return the error for the mistakes of --set. The file of the changed config does not exist."""
     found = []
     for mistake in mistakes:
         name, _, what = mistake.partition(": ")
         found += [f"--set {key}={said}: {what}" for key, said in changes.items() if f"{key}.".startswith(f"{name}.")]
-    if found:
-        raise ConfigError("\n".join(found))
+    every = " ".join(f"--set {key}={said}" for key, said in changes.items())
+    return ConfigError("\n".join(found or (f"{every}: {mistake}" for mistake in mistakes)))
 
 
 def _short(path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import shutil
@@ -14,9 +15,12 @@ import click
 from trainerd.cli import completion, options
 from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
-from trainerd.errors import NotRunningError
+from trainerd.cli.usage import GivenPath, Number
+from trainerd.errors import ConfigError, NotRunningError
 from trainerd.history import plots
+from trainerd.history.run_job import job_of
 from trainerd.history.story import MomentKind, Story, story_of
+from trainerd.rundir.paths import RunDirectory
 
 _WIDTH, _HEIGHT = 100, 30  # characters, where there is no terminal
 
@@ -41,7 +45,7 @@ _WIDTH, _HEIGHT = 100, 30  # characters, where there is no terminal
 )
 @click.option(
     "--smooth",
-    type=click.FloatRange(min=1),
+    type=Number(min=1),
     metavar="N",
     default=20.0,
     show_default=True,
@@ -50,7 +54,7 @@ _WIDTH, _HEIGHT = 100, 30  # characters, where there is no terminal
 @click.option("--log", is_flag=True, help="Use a logarithmic scale.")
 @click.option(
     "--image",
-    type=options.GivenPath(path_type=Path, dir_okay=False),
+    type=GivenPath(path_type=Path, dir_okay=False),
     help="Write a picture, .png or .svg, and draw nothing.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the points and the events, on one line.")
@@ -65,10 +69,7 @@ def command(tag: str, smooth: float, log: bool, image: Path | None, as_json: boo
     if not story.curve.steps:
         tags = sorted(each for each in story.curve.tags if not each.startswith("history/"))
         there = f" There are: {', '.join(tags)}." if tags else ""
-        raise NotRunningError(
-            f"{rundir.path} has no curve of {tag!r} yet.{there} A run that trains writes a point every "
-            "`summary.metrics_secs`, and shows it some seconds later."
-        )
+        raise NotRunningError(f"{rundir.path} has no curve of {tag!r} yet.{there} {_when_points_come(run, rundir)}")
     if image is not None:
         plots.as_picture(story, image, log=log)
         say(f"wrote {image}")
@@ -81,6 +82,19 @@ def command(tag: str, smooth: float, log: bool, image: Path | None, as_json: boo
         if moment.kind not in (MomentKind.CHECKPOINT, MomentKind.EVALUATION):
             sign = plots.LOOKS[moment.kind][0]
             say(f"{sign} step {moment.step:,}: {moment.kind}" + (f", {moment.said}" if moment.said else ""))
+
+
+def _when_points_come(run: options.RunOptions, rundir: RunDirectory) -> str:
+    """Return a sentence on when a curve has its next point, by the run's own config if there is one."""
+    path = options.options_of_start(rundir, job_of(rundir), run).config_path
+    secs = None
+    if path is not None or run.logdir is None:
+        with contextlib.suppress(ConfigError):
+            secs = options.load_config(path).summary.metrics_secs
+    if secs == 0:
+        return "The config has `summary.metrics_secs` = 0, so the clock adds no points."
+    every = "every `summary.metrics_secs` seconds" if secs is None else f"every {secs:g} s (`summary.metrics_secs`)"
+    return f"A run adds a point {every} while it trains."
 
 
 def _as_json(story: Story) -> dict[str, object]:

@@ -11,6 +11,7 @@ from trainerd.checkpoints.manifest import DamagedError
 from trainerd.cli import completion, options
 from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
+from trainerd.cli.usage import Whole
 from trainerd.errors import UsageError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system import safe_paths
@@ -26,7 +27,7 @@ from trainerd.system.regular_files import open_to_append
         "trainerd pin digits 500": "Keep that of the run `digits`.",
     },
 )
-@click.argument("step", type=options.Whole(min=0), shell_complete=completion.steps)
+@click.argument("step", type=Whole(min=0), shell_complete=completion.steps)
 @options.of_one_run
 def command(step: int, run: options.RunOptions) -> None:
     """Keep the checkpoint of STEP, whatever retention says.

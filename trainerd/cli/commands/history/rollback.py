@@ -14,6 +14,7 @@ from trainerd.cli import completion, options, requests
 from trainerd.cli.advice import how_to_start
 from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
+from trainerd.cli.usage import Whole
 from trainerd.errors import InUseError, NotRunningError, StorageError, UsageError
 from trainerd.history import rollback
 from trainerd.history.choice import choose
@@ -40,7 +41,7 @@ from trainerd.rundir.state import Phase, read_state
     shell_complete=completion.metrics,
     help="The metric of `best` and `minimum`, such as val_accuracy. Default: the config's `best`.",
 )
-@click.option("--line", type=options.Whole(min=1), help="The number of the earlier line that has STEP.")
+@click.option("--line", type=Whole(min=1), help="The number of the earlier line that has STEP.")
 @options.of_one_run
 def command(where: str, metric: str | None, line: int | None, run: options.RunOptions) -> None:
     """Go back to an earlier checkpoint: that of a step, the best one, or the lowest minimum of the loss.
@@ -144,7 +145,7 @@ def _ask(rundir: RunDirectory, target: RollbackTarget, holder: Holder) -> Rollba
         answer = requests.ask(rundir, holder, request.id, lambda: request.write(rundir), rundir.rollback, "went back")
     except NotRunningError as error:
         if rollback.is_under_way(rundir):
-            raise NotRunningError(f"process {holder.pid} ended while it went back. {rollback.FINISHES}") from error
+            raise NotRunningError(f"process {holder.pid} ended during the rollback. {rollback.FINISHES}") from error
         rollback.withdraw(rundir, request)
         raise
     if answer.step is None:

@@ -7,6 +7,7 @@ import click
 from trainerd.cli import completion, options
 from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
+from trainerd.cli.usage import Whole
 from trainerd.errors import UsageError
 from trainerd.system import safe_paths
 from trainerd.system.durable_files import storage
@@ -20,7 +21,7 @@ from trainerd.system.durable_files import storage
         "trainerd unpin digits 500": "The same for the run `digits`.",
     },
 )
-@click.argument("step", type=options.Whole(min=0), shell_complete=completion.steps)
+@click.argument("step", type=Whole(min=0), shell_complete=completion.steps)
 @options.of_one_run
 def command(step: int, run: options.RunOptions) -> None:
     """Let retention decide about the checkpoint of STEP again. The next save may delete it."""

@@ -7,6 +7,7 @@ from click.shell_completion import get_completion_class
 
 from trainerd.cli.app import CommandWithExamples, cli
 from trainerd.cli.say import say
+from trainerd.cli.usage import OneOf
 
 
 @click.command(
@@ -17,7 +18,7 @@ from trainerd.cli.say import say
         "trainerd completion zsh > ~/.zfunc/_trainerd": "Complete them in zsh; `~/.zfunc` is in its `fpath`.",
     },
 )
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=OneOf(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
     """Print the completion script of a shell. Tab then completes commands, options, runs, steps and metrics."""
     kind = get_completion_class(shell)

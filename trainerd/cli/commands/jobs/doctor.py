@@ -14,6 +14,7 @@ from trainerd.cli import as_owner, options
 from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.installed import service_of
 from trainerd.cli.say import say
+from trainerd.cli.usage import GivenPath
 from trainerd.doctor import facts as known
 from trainerd.doctor import systemd
 from trainerd.doctor.examine import examine
@@ -36,7 +37,7 @@ from trainerd.text import counted
 @click.option(
     "--python",
     metavar="VENV",
-    type=options.GivenPath(path_type=Path),
+    type=GivenPath(path_type=Path),
     help="Rehearse an upgrade: train 20 steps from a copy of the newest checkpoint in this virtual environment.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, on one line.")

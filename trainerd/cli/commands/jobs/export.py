@@ -9,6 +9,7 @@ import click
 from trainerd.cli import chosen, completion, options
 from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
+from trainerd.cli.usage import OneOf
 from trainerd.daemon import tensorflow_import
 from trainerd.system.staging import require_free
 
@@ -29,11 +30,11 @@ _ARCHIVES = {"tar.gz": ".tar.gz", "zip": ".zip"}
 @click.option(
     "--format",
     "formats",
-    type=click.Choice(["savedmodel", "keras", "weights"]),
+    type=OneOf(["savedmodel", "keras", "weights"]),
     multiple=True,
     help="The format; repeatable. Default: a SavedModel and, for a Keras model, a .keras file.",
 )
-@click.option("--archive", type=click.Choice([*_ARCHIVES]), help="Write OUT.tar.gz or OUT.zip in place of a folder.")
+@click.option("--archive", type=OneOf([*_ARCHIVES]), help="Write OUT.tar.gz or OUT.zip in place of a folder.")
 @options.of_one_run
 def command(
     words: tuple[str, ...], metric: str | None, formats: tuple[str, ...], archive: str | None, run: options.RunOptions

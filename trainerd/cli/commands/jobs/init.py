@@ -9,6 +9,7 @@ import click
 from trainerd.cli import options
 from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
+from trainerd.cli.usage import GivenPath
 from trainerd.config import parse as configs
 from trainerd.errors import UsageError
 from trainerd.system.durable_files import storage
@@ -24,7 +25,7 @@ _EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
         "trainerd init . --keras": "Write a config here, for the Keras script train.py.",
     },
 )
-@click.argument("directory", metavar="DIR", type=options.GivenPath(path_type=Path, file_okay=False))
+@click.argument("directory", metavar="DIR", type=GivenPath(path_type=Path, file_okay=False))
 @click.option("--keras", is_flag=True, help="Write a Keras script, train.py, in place of the job.")
 def command(directory: Path, keras: bool) -> None:
     """Write a commented trainerd.toml and a small job into DIR. They train as they are.

@@ -12,8 +12,9 @@ from trainerd.cli import slurm_script
 from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.install_files import make_users, write_files
 from trainerd.cli.install_plan import Plan, make_plan
-from trainerd.cli.options import GivenPath, command_line, load_config
+from trainerd.cli.options import command_line, load_config
 from trainerd.cli.say import say
+from trainerd.cli.usage import GivenPath
 from trainerd.cli.watch_plan import make_watch_plan
 from trainerd.doctor.facts import SystemdService
 from trainerd.errors import UsageError

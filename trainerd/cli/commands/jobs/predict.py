@@ -9,6 +9,7 @@ import click
 from trainerd.cli import chosen, completion, options
 from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
+from trainerd.cli.usage import GivenPath
 from trainerd.daemon import tensorflow_import
 
 
@@ -25,7 +26,7 @@ from trainerd.daemon import tensorflow_import
 @click.option(
     "-o",
     "--output",
-    type=options.GivenPath(path_type=Path, dir_okay=False),
+    type=GivenPath(path_type=Path, dir_okay=False),
     required=True,
     help="The CSV file.",
 )

@@ -11,6 +11,7 @@ from trainerd.cli import options
 from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.options import RunOptions
 from trainerd.cli.say import say
+from trainerd.cli.usage import GivenPath, Whole
 from trainerd.daemon import tensorflow_import
 from trainerd.errors import UsageError
 
@@ -25,23 +26,17 @@ from trainerd.errors import UsageError
     exits={0: "The runs are the same, bit for bit.", 70: "They differ, or the job cannot be interrupted."},
 )
 @options.of_trial
-@click.option(
-    "--steps", type=options.Whole(min=2), default=100, show_default=True, help="The number of steps of each run."
-)
+@click.option("--steps", type=Whole(min=2), default=100, show_default=True, help="The number of steps of each run.")
 @click.option(
     "--interruptions",
-    type=options.Whole(min=1),
+    type=Whole(min=1),
     default=4,
     show_default=True,
     help="How often the second run is interrupted.",
 )
-@click.option("--seed", type=options.Whole(min=0), default=0, help="The seed of the steps at which it is interrupted.")
-@click.option(
-    "--workers", type=options.Whole(1, 64), default=1, help="How many workers train together on this machine."
-)
-@click.option(
-    "--keep", type=options.GivenPath(path_type=Path, file_okay=False), help="Keep the runs in this new folder."
-)
+@click.option("--seed", type=Whole(min=0), default=0, help="The seed of the steps at which it is interrupted.")
+@click.option("--workers", type=Whole(1, 64), default=1, help="How many workers train together on this machine.")
+@click.option("--keep", type=GivenPath(path_type=Path, file_okay=False), help="Keep the runs in this new folder.")
 def command(run: RunOptions, steps: int, interruptions: int, seed: int, workers: int, keep: Path | None) -> None:
     """Check that interruptions do not change this job's result.
 

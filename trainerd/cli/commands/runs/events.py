@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -14,26 +13,13 @@ from trainerd.cli import options
 from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.columns import lines
 from trainerd.cli.say import say
+from trainerd.cli.usage import Duration, OneOf, Whole
 from trainerd.errors import NotRunningError
 from trainerd.rundir import run_events
 from trainerd.rundir.run_events import Event, EventKind
 from trainerd.text import counted
 
 _SHOWN = 50
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-class _Span(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.5
-    """A span of time, such as 90s, 30m, 12h or 2d, in seconds."""
-
-    name = "span"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it."""
-        found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([smhd])", str(value))
-        if found is None:
-            self.fail(f"expected a duration such as 90s, 30m, 12h or 2d, got {value!r}.", param, ctx)
-        return float(found[1]) * _UNITS[found[2]]
 
 
 @click.command(
@@ -48,16 +34,16 @@ class _Span(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
 @click.option(
     "--kind",
     "kinds",
-    type=click.Choice([*map(str, EventKind)]),
+    type=OneOf([*map(str, EventKind)]),
     multiple=True,
     help="Only events of this kind; repeatable.",
 )
-@click.option("--since", type=_Span(), metavar="SPAN", help="Only events of the last 90s, 30m, 12h or 2d.")
+@click.option("--since", type=Duration(), metavar="SPAN", help="Only events of the last 90s, 30m, 12h or 2d.")
 @click.option(
     "-n",
     "--lines",
     "count",
-    type=options.Whole(min=1),
+    type=Whole(min=1),
     help="The number of events. Default: the last 50; with --json, all.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, on one line.")

@@ -29,5 +29,5 @@ def command(run: Path) -> None:
     names = [path, *(known.path for known in registry.known() if path.exists() and path.samefile(known.path))]
     forgotten = [registry.forget(name) for name in names]
     if not any(forgotten):
-        raise UsageError(f"no run in {path} is known. `trainerd list` shows those that are.")
+        raise UsageError(f"no run is known in {path}. `trainerd list` shows your runs.")
     say(f"forgot {path}; its files are where they were")

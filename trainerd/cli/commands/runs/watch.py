@@ -13,9 +13,9 @@ from pathlib import Path
 
 import click
 
-from trainerd.cli import options
 from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
+from trainerd.cli.usage import GivenPath
 from trainerd.daemon import logs
 from trainerd.daemon.systemd.notify import Notifier
 from trainerd.errors import ConfigError, InUseError
@@ -53,7 +53,7 @@ _LEAVE_SECS = 5.0
     "-c",
     "--config",
     "config_path",
-    type=options.GivenPath(path_type=Path),
+    type=GivenPath(path_type=Path),
     help="The config. Default: ~/.config/trainerd/watch.toml, if there is one.",
 )
 @click.option(

@@ -11,6 +11,7 @@ from trainerd.cli import options
 from trainerd.cli.app import CommandWithExamples, GroupWithExamples
 from trainerd.cli.options import RunOptions
 from trainerd.cli.say import say
+from trainerd.cli.usage import Whole
 from trainerd.daemon.keeping_alive import Kept, keep_alive
 from trainerd.workers.plan import RANK, WORKERS, free_ports
 
@@ -30,7 +31,7 @@ def command() -> None:
     "-n",
     "--workers",
     "count",
-    type=options.Whole(min=1, max=64),
+    type=Whole(min=1, max=64),
     default=2,
     show_default=True,
     help="The number of workers.",

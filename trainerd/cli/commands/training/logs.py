@@ -14,6 +14,7 @@ import click
 from trainerd.cli import options
 from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
+from trainerd.cli.usage import Whole
 from trainerd.errors import NotRunningError
 from trainerd.system.durable_files import storage
 from trainerd.system.regular_files import open_to_read
@@ -32,7 +33,7 @@ _LINE_BYTES = 4096  # of the end of the log that are checked, for each line that
 )
 @options.of_one_argument
 @click.option("-f", "--follow", is_flag=True, help="Show new lines as they are written, until Ctrl-C.")
-@click.option("-n", "--lines", type=options.Whole(min=0), default=50, show_default=True, help="The number of lines.")
+@click.option("-n", "--lines", type=Whole(min=0), default=50, show_default=True, help="The number of lines.")
 def command(run: options.RunOptions, follow: bool, lines: int) -> None:
     """Show the end of the run's log. Under systemd, `journalctl -u trainerd` shows the same lines."""
     path = options.asked_rundir(options.find_rundir(run)).log

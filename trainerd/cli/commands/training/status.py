@@ -22,7 +22,7 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Event
 from trainerd.rundir.state import DAMAGED, UNMANAGED, Phase, State, is_running, read_state
 from trainerd.system.durable_files import free_bytes, storage
-from trainerd.text import counted, figure, printable, seconds, size
+from trainerd.text import counted, figure, next_start, printable, seconds, size
 
 _OLD_SECS = 60.0  # an older state is shown with its age: a long step, a hang, or no room
 _EVENTS = 3
@@ -187,5 +187,4 @@ def describe(state: State, running: bool) -> str:
     if state.phase.is_over:
         return str(state.phase)
     saved = state.last_checkpoint
-    resume = f"step {saved.step}" if saved else "the beginning"
-    return f"not running: {state.left_as}; the next start resumes from {resume}"
+    return f"not running: {state.left_as}; the next start {next_start(saved.step if saved else None)}"

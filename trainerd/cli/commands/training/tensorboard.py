@@ -13,6 +13,7 @@ import click
 from trainerd.cli import as_owner, options
 from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
+from trainerd.cli.usage import Whole
 from trainerd.errors import UsageError
 
 # TensorBoard asks whether this module exists, and where it does, leaves TensorFlow alone. A folder of event files can
@@ -31,7 +32,7 @@ _WITHOUT_TENSORFLOW = "tensorboard.compat.notf"
 )
 @options.of_one_run
 @click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="The address to serve at.")
-@click.option("--port", default=6006, show_default=True, type=options.Whole(0, 65535), help="The port; 0: any.")
+@click.option("--port", default=6006, show_default=True, type=Whole(0, 65535), help="The port; 0: any.")
 @click.argument("more", nargs=-1, type=click.UNPROCESSED)
 def command(run: options.RunOptions, host: str, port: int, more: tuple[str, ...]) -> None:
     """Serve a run directory in TensorBoard until Ctrl-C. Other machines are served only with --host.

@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.checkpoints.contents.keras_variables import hidden_variables, is_untracked, stored_hidden
+from trainerd.checkpoints.contents.misfit import why_unfit
 from trainerd.checkpoints.contents.object_graph import own_objects, variables_among
 from trainerd.checkpoints.contents.tensor_values import Values
 from trainerd.errors import DataError
@@ -254,5 +255,5 @@ def _read(checkpoint: tf.train.Checkpoint, hidden: Mapping[str, Any], prefix: st
     except (AssertionError, ValueError, tf.errors.OpError) as error:
         raise DataError(
             f"{prefix} does not fit the model: its files are sound, but its variables are not those of the "
-            f"model. Use another `model_dir` for another model.\n{str(error).splitlines()[0]}"
+            f"model. Use another `model_dir` for another model.\n{why_unfit(error)}"
         ) from error
