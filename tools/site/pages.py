@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
+LICENSE = ROOT / "LICENSE"
 
 _FENCE = re.compile(r"^(```+).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(\]\(|(?:src|href)=\")(?![a-z]+:|#)([^()\s\"#]+)")
@@ -24,6 +25,8 @@ def place(path: Path) -> PurePosixPath:
     if path.is_relative_to(DOCS):
         found = PurePosixPath(path.relative_to(DOCS))
         return found.with_name("index.md") if found.name == "README.md" else found
+    if path == LICENSE:
+        return PurePosixPath("license.md")
     found = PurePosixPath(path.relative_to(ROOT))
     return PurePosixPath(found.name.lower()) if found.suffix == ".md" else "files" / found
 
@@ -79,7 +82,7 @@ def stage(folder: Path, made: Mapping[PurePosixPath, str]) -> list[PurePosixPath
     for at, text in made.items():
         (folder / at).parent.mkdir(parents=True, exist_ok=True)
         (folder / at).write_text(text, encoding="utf-8")
-    return [*sorted(at for at in placed if at.suffix == ".md"), *made]
+    return [*sorted(at for at in placed if at.suffix == ".md" and at not in made), *made]
 
 
 def _is_beside(path: Path) -> bool:
