@@ -30,9 +30,6 @@ def main() -> int:
     site = ROOT / "site"
     shutil.rmtree(site, ignore_errors=True)
     shutil.move(BUILD / "site", site)
-    sitemap = site / "sitemap.xml"
-    if "<url>" not in sitemap.read_text(encoding="utf-8"):  # the site has no address of its own
-        sitemap.unlink()
     size = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
     print(f"site/: {len(pages)} pages, {size / 2**20:.1f} MiB, in {time.monotonic() - began:.0f} s")
     return 0

@@ -55,7 +55,7 @@ def _described(command: CommandWithExamples, title: str, level: int) -> list[str
     mark = "#" * level
     parts = [inspect.cleandoc(command.help or "").replace("\b\n", ""), "", f"```text\n{usage}\n```\n"]
     parts += [f"{mark} Examples\n", "```sh", *_examples(command), "```\n"]
-    options = [p for p in command.get_params(context) if isinstance(p, click.Option) and p.name != "help"]
+    options = [p for p in command.get_params(context) if isinstance(p, click.Option) and "--help" not in p.opts]
     records = [(each, each.get_help_record(context)) for each in options]
     rows = [f"| {_anchored(each, record[0])} | {_plain(record[1])} |" for each, record in records if record]
     parts += [f"{mark} Options\n", "| option | what it does |", "|---|---|", *rows, ""]

@@ -13,6 +13,7 @@ from trainerd.cli.app import COMMANDS
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
 COMMAND_PAGES = PurePosixPath("reference/commands")
+LICENSE = ROOT / "LICENSE"
 
 _FENCE = re.compile(r"^ *(```+).*?^ *\1\s*?$", re.MULTILINE | re.DOTALL)
 _COMMAND = re.compile(r"(?<!\[)`trainerd ([a-z]+)\b[^`\n]*`(?!\])")
@@ -29,6 +30,8 @@ def place(path: Path) -> PurePosixPath:
     if path.is_relative_to(DOCS):
         found = PurePosixPath(path.relative_to(DOCS))
         return found.with_name("index.md") if found.name == "README.md" else found
+    if path == LICENSE:
+        return PurePosixPath("license.md")
     found = PurePosixPath(path.relative_to(ROOT))
     return PurePosixPath(found.name.lower()) if found.suffix == ".md" else "files" / found
 
@@ -94,7 +97,7 @@ def stage(folder: Path, made: Mapping[PurePosixPath, str]) -> list[PurePosixPath
     for at, text in made.items():
         (folder / at).parent.mkdir(parents=True, exist_ok=True)
         (folder / at).write_text(text, encoding="utf-8")
-    return [*sorted(at for at in placed if at.suffix == ".md"), *made]
+    return [*sorted(at for at in placed if at.suffix == ".md" and at not in made), *made]
 
 
 def _is_beside(path: Path) -> bool:
