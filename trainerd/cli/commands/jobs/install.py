@@ -108,7 +108,7 @@ def _train_steps(plan: Plan) -> list[tuple[str, str]]:
         (f"{service.systemctl} stop {service.name}", "save and stop"),
     ]
     if service.user:
-        steps.insert(1, ("loginctl enable-linger", "train from boot on, and while you are logged out"))
+        steps.insert(1, ('loginctl enable-linger "$USER"', "train from boot on, and while you are logged out"))
     return steps
 
 
@@ -127,7 +127,7 @@ def _watch_steps(plan: Plan) -> list[tuple[str, str]]:
         (f"{service.journalctl} {service.name} -f", "its log"),
     ]
     if service.user:
-        steps.append(("loginctl enable-linger", "watch from boot on, and while you are logged out"))
+        steps.append(('loginctl enable-linger "$USER"', "watch from boot on, and while you are logged out"))
     else:
         restart = f"{service.systemctl} restart 'trainerd*'"
         steps.append((restart, "once, for the page's buttons: runs save, and continue"))
