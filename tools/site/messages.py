@@ -18,6 +18,7 @@ CURES = {
     "UsageError": "Change the command line: `trainerd COMMAND --help` lists what a command takes.",
     "DataError": f"Nothing was touched. See [When things go wrong]({_OPERATIONS}#when-things-go-wrong).",
     "EntryError": "Run `trainerd check`, and mend the job or its `entry`. See [Writing a job](../jobs.md).",
+    "BackendError": "Set `KERAS_BACKEND=tensorflow` where the program is started; under systemd, in the unit.",
     "NotRunningError": "Start the run: `trainerd start`. `trainerd list` shows what runs.",
     "JobError": "The traceback below the message is the job's own. After mending it, start again: it resumes from the "
     "last checkpoint.",
