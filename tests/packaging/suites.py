@@ -1,7 +1,7 @@
 """The releases that the wheel is tried on: Debian 13, or those that SUITE names: `SUITE="bookworm noble"`.
 
-Debian 13 has the newest Python that trainerd takes, and pip installs the newest TensorFlow. Debian 12 has the oldest, in
-which the gate runs the tests.
+Debian 13 has the newest Python that trainerd takes, and pip installs the newest TensorFlow there. Debian 12 has the
+oldest Python, with which the gate runs the tests.
 """
 
 from __future__ import annotations

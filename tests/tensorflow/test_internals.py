@@ -42,9 +42,9 @@ SOURCES = sorted(Path(trainerd.__file__).parent.rglob("*.py"))
 def test_the_version_is_one_that_was_looked_at(package: str) -> None:
     version, known = importlib.metadata.version(package), VERSIONS[package]
     assert version.rpartition(".")[0] in known, (
-        f"{package} {version} is new here; {', '.join(known)} were looked at. Run all of tests/tensorflow with it. What "
-        f"fails in this file names an attribute that has gone, and where trainerd uses it: find its successor. When all pass, "
-        f"write {version.rpartition('.')[0]} into VERSIONS, and the range into setup.cfg."
+        f"{package} {version} is new here; {', '.join(known)} were looked at. Run all of tests/tensorflow with it. "
+        f"What fails in this file names an attribute that has gone, and where trainerd uses it: find its successor. "
+        f"When all pass, write {version.rpartition('.')[0]} into VERSIONS, and the range into setup.cfg."
     )
 
 
