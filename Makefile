@@ -6,12 +6,18 @@ JOBS := $(shell expr $$(nproc) + 1)
 PYTEST := $(BIN)/python -m pytest
 # All but tests/unit, which `make coverage` runs whole.
 FOLDERS := tests/process tests/tensorflow tests/old_runs
+# The oldest pair has an environment of its own. What differs between versions of TensorFlow is tried there: its
+# internals, checkpoints, the position in the data, and each way to train.
+OLDEST_PYTHON ?= python3.11
+OLDEST := $(addprefix tests/tensorflow/test_,internals.py bundle.py hidden.py state_readers.py sessions.py shuffles.py \
+  steps.py keras_fit.py kerasjob.py supervisor.py event_writer.py)
 
-.PHONY: help run test test-long test-all coverage torture lint types docs cluster-test systemd-test dist dist-test bench bench-short clean
+.PHONY: help run test test-oldest test-long test-all coverage torture lint types docs cluster-test systemd-test dist dist-test bench bench-short clean
 
 help:
 	@echo "make run           train the digits job here; Ctrl-C saves, make run again resumes"
 	@echo "make test          the tests"
+	@echo "make test-oldest   a part of them with the oldest Python and TensorFlow, in .venv-oldest; needs python3.11"
 	@echo "make test-all      those, and the ones that take longer (make test-long): three times that"
 	@echo "make coverage      the unit tests, and how much of the core they reach, which has a floor"
 	@echo "make torture       the faults of docs/reliability.md, many of each: most of an hour, as root"
@@ -24,7 +30,7 @@ help:
 	@echo "make bench         measure what is claimed, beside its peers"
 
 .venv/.run: setup.cfg pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "trainerd needs Python 3.11 or newer; set PYTHON=")'
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "trainerd needs Python 3.11 to 3.13; set PYTHON=")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing into .venv (a minute or two, once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[watch]'
@@ -46,11 +52,20 @@ help:
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dist]'
 	@touch $@
 
+.venv-oldest/.test: setup.cfg pyproject.toml packaging/oldest.txt
+	@test -x .venv-oldest/bin/python || $(OLDEST_PYTHON) -m venv .venv-oldest
+	@echo "Installing into .venv-oldest (a minute or two, once)"
+	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --constraint packaging/oldest.txt -e '.[test]'
+	@touch $@
+
 run: .venv/.run
 	@$(BIN)/trainerd run
 
 test: coverage
 	$(PYTEST) -n $(JOBS) -m "not long" $(FOLDERS)
+
+test-oldest: .venv-oldest/.test
+	.venv-oldest/bin/python -m pytest -n $(JOBS) -m "not long" $(OLDEST)
 
 test-long: .venv/.test
 	$(PYTEST) -n $(JOBS) -m long $(FOLDERS) tests/torture
@@ -97,4 +112,4 @@ bench-short: .venv/.bench
 	$(BIN)/python -m benchmarks --short
 
 clean:
-	rm -rf .venv build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-oldest build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -60,6 +60,19 @@ class EntryError(TrainerdError):
     summary = "the job could not be loaded"
 
 
+class BackendError(EntryError, SystemExit):
+    """Keras runs on another backend than TensorFlow.
+
+    No line of the program is at fault, so one that does not catch this ends with the message, and without a traceback.
+    """
+
+    summary = "Keras runs on another backend than TensorFlow"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.code = message
+
+
 class NotRunningError(TrainerdError):
     """A command needs a running trainer and there is none."""
 
@@ -173,9 +186,11 @@ def exit_code_of(error: BaseException) -> int:
     """Return the exit code of a process that this error ends."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
+    if isinstance(error, TrainerdError):
+        return error.exit_code
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else 1 if error.code else 0
-    return error.exit_code if isinstance(error, TrainerdError) else TrainerdError.exit_code
+    return TrainerdError.exit_code
 
 
 def full_message(error: TrainerdError) -> str:

@@ -44,7 +44,7 @@ def test_what_an_index_shows_of_it(wheel: Path) -> None:
         shown = Parser().parsestr(archive.read(f"trainerd-{__version__}.dist-info/METADATA").decode())
     assert shown["Name"] == "trainerd" and shown["Version"] == __version__
     assert shown["License-Expression"] == "Apache-2.0" and shown["License-File"] == "LICENSE"
-    assert shown["Requires-Python"] == ">=3.11" and shown["Summary"] and shown["Keywords"]
+    assert shown["Requires-Python"] == "<3.14,>=3.11" and shown["Summary"] and shown["Keywords"]
     assert shown.get_payload() == (CHECKOUT / "README.md").read_text(encoding="utf-8")
     changes = (CHECKOUT / "CHANGELOG.md").read_text(encoding="utf-8")
     released = [each for each in changes.split("\n## ")[1:] if not each.startswith("[Unreleased]")]

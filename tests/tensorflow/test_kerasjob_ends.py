@@ -30,7 +30,7 @@ from tests.tensorflow.models import (
     unknown,
 )
 from trainerd.config.schema import Config
-from trainerd.errors import DataError, EntryError, JobError
+from trainerd.errors import BackendError, DataError, EntryError, JobError
 from trainerd.loop.flag import Flag, Request
 from trainerd.proof.check import EPOCH_STEPS, rehearse
 from trainerd.sessions.keras.job_session import KerasJobSession
@@ -119,6 +119,12 @@ def uncompiled() -> keras.Model:
 def test_what_it_cannot_train_it_refuses(make: Callable[[], trainerd.KerasJob], words: str) -> None:
     with pytest.raises(EntryError, match=words):
         KerasJobSession(make())
+
+
+def test_a_model_of_another_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keras.config, "backend", lambda: "jax")
+    with pytest.raises(BackendError, match="Keras's backend is 'jax'"):
+        KerasJobSession(trainerd.KerasJob(a_line(), shuffled()))
 
 
 def returning(value: Any) -> keras.Model:

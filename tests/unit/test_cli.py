@@ -404,6 +404,7 @@ def test_exit_codes_are_those_of_the_design() -> None:
         "UsageError": 64,
         "DataError": 65,
         "EntryError": 69,
+        "BackendError": 69,
         "NotRunningError": 69,
         "JobError": 70,
         "RepeatedFailureError": 65,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import re
 from pathlib import Path
 
@@ -34,3 +35,36 @@ def test_the_jobs_of_the_forge_run_the_gate() -> None:
     commands = re.findall(r"\bmake ([a-z][a-z -]*)", gate)
     expected = {target for command in commands for target in command.split()}
     assert targets == expected - {"bench-short"}, "a shared machine skews what that measures"
+
+
+def required() -> dict[str, str]:
+    """The range of each package that setup.cfg names, by its name."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    lines = config["options"]["install_requires"].splitlines() + config["options.extras_require"]["test"].splitlines()
+    pairs = [line.partition(" ") for line in lines if line and not line.startswith("#")]
+    return {name: bounds for name, _, bounds in pairs} | {"python": config["options"]["python_requires"]}
+
+
+def test_the_oldest_pair_is_the_lower_bound() -> None:
+    ranges = required()
+    lines = (ROOT / "packaging" / "oldest.txt").read_text().splitlines()
+    pins = dict(line.removesuffix(".*").split("==") for line in lines if not line.startswith("#"))
+    assert pins.keys() == {"tensorflow", "keras", "tensorboard", "tf_keras"}
+    for name, version in pins.items():
+        assert re.match(rf">= {re.escape(version)}(,|$)", ranges[name]), name
+
+
+def test_every_python_that_is_allowed_is_named() -> None:
+    lower, upper = map(int, re.findall(r"3\.(\d+)", required()["python"]))
+    named = re.findall(r"Python :: 3\.(\d+)", (ROOT / "setup.cfg").read_text())
+    assert named == [str(minor) for minor in range(lower, upper)]
+    assert f"(3, {lower}) <= sys.version_info < (3, {upper})" in (ROOT / "Makefile").read_text()
+    assert f"python3.{lower}" in variable("OLDEST_PYTHON")
+
+
+def variable(name: str) -> str:
+    """The value of a variable of the Makefile."""
+    found = re.search(rf"^{name} [?:]= ?(.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert found, f"the Makefile has no variable {name}"
+    return found[1]

@@ -27,6 +27,10 @@ SECTIONS = {
         "Fix the job or its data, and start again.",
     ),
     "EntryError": ("Job errors", "Fix the job or its `entry`, and try it: [`trainerd check`](commands/check.md)."),
+    "BackendError": (
+        "Another Keras backend",
+        "Set `KERAS_BACKEND=tensorflow` where the program starts. Under systemd, set it in the unit.",
+    ),
     "NotRunningError": (
         "Nothing runs",
         "Start the run: [`trainerd start`](commands/start.md). [`trainerd list`](commands/list.md) shows your runs.",

@@ -292,7 +292,7 @@ class TrainerProcess:
         """Import the job, and TensorFlow with it."""
         if self._chdir:
             os.chdir(self._config.folder)
-        tensorflow_import.hush_tensorflow()
+        tensorflow_import.prepare()
         if run_job.is_program(self._config.entry):
             return program_of(self._config)
         with uncollected():

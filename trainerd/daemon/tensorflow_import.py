@@ -10,11 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
+from trainerd.job.keras_backend import require_tensorflow
 from trainerd.system.regular_files import open_to_append
 
 
-def hush_tensorflow() -> None:
-    """Limit TensorFlow's C++ messages to errors, unless the user has chosen a level."""
+def prepare() -> None:
+    """Limit TensorFlow's C++ messages to errors, unless the user has chosen a level; refuse another backend of Keras.
+
+    Raises:
+      BackendError: Keras runs on another backend than TensorFlow.
+    """
+    require_tensorflow()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
@@ -43,8 +49,12 @@ def beside_redirection(stream: TextIO) -> TextIO:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Import TensorFlow in the block, for a command: its comments on the machine are not shown."""
-    hush_tensorflow()
+    """Import TensorFlow in the block, for a command: its comments on the machine are not shown.
+
+    Raises:
+      BackendError: Keras runs on another backend than TensorFlow.
+    """
+    prepare()
     with tempfile.TemporaryDirectory(prefix="trainerd-") as scratch, stderr_to(Path(scratch, "stderr")), uncollected():
         yield
 

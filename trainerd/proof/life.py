@@ -75,7 +75,7 @@ def _begin(config: Config, warnings: Path, lineage: Sequence[Change], workers: i
     handler = logging.FileHandler(warnings, encoding="utf-8")
     handler.setLevel(logging.WARNING)
     logging.getLogger("trainerd").addHandler(handler)
-    tensorflow_import.hush_tensorflow()
+    tensorflow_import.prepare()
     from trainerd.proof.traced.session import open_untraced
 
     session = open_untraced(config, trial_steps=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def notice(key: str, at: float) -> Notice:
 
 def rows(notes: Notes) -> dict[str, int]:
     """How many rows each table has."""
-    with sqlite3.connect(notes.path) as database:
+    with contextlib.closing(sqlite3.connect(notes.path)) as database:
         return {
             table: database.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0]
             for table in ("told", "queue", "read")

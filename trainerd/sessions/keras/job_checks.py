@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from trainerd.errors import EntryError
 from trainerd.job.definition import KerasJob
+from trainerd.job.keras_backend import require_tensorflow
 from trainerd.sessions.input.shuffled_indices import shuffled_indices
 from trainerd.text import counted, type_of
 from trainerd.workers.place import cluster
@@ -137,8 +138,9 @@ def require_trainable(model: Any, name: str = "KerasJob") -> None:
     Raises:
       EntryError: it cannot be trained.
     """
-    if not isinstance(model, keras.Model) or keras.backend.backend() != "tensorflow":
-        raise EntryError(f"{name}: the model must be a keras.Model on TensorFlow, and is {model!r}.")
+    require_tensorflow()
+    if not isinstance(model, keras.Model):
+        raise EntryError(f"{name}: the model must be a keras.Model, and is {model!r}.")
     if not model.compiled:
         raise EntryError(f"{name}: the model is not compiled. Call model.compile(optimizer, loss, metrics) first.")
 

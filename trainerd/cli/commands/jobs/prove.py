@@ -49,7 +49,7 @@ def command(run: RunOptions, steps: int, interruptions: int, seed: int, workers:
     if keep is not None and keep.exists():
         raise UsageError(f"{keep} exists already; --keep takes a new folder.")
     config = run.overrides()(options.load_config(run.config_path))
-    tensorflow_import.hush_tensorflow()
+    tensorflow_import.prepare()
     with tempfile.TemporaryDirectory(prefix="trainerd-prove-") as scratch:
         folder = Path(scratch) if keep is None else keep.absolute()
         proof = Proof(config, folder, steps=steps, interruptions=interruptions, seed=seed, workers=workers)
