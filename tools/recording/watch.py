@@ -66,7 +66,7 @@ def rising():
     return dataclasses.replace(made, train_step=train_step, state={**made.state, "optimizer": optimizer})
 """
 STARTED_AFTER, KILLED_AFTER, PAUSED_AFTER, SHOWN_AFTER = 30.0, 150.0, 240.0, 560.0  # seconds
-HEIGHT = 1000
+HEIGHT = 930
 
 
 class Run:
