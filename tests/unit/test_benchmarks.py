@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +86,14 @@ def test_a_row_says_plainly_whether_its_bar_is_met(figure: Figure, expected: tup
 
 def test_the_table_has_a_row_for_each_figure() -> None:
     assert report.table([RATE, WAIT, SHOWN]).row_count == 3
+
+
+def test_the_chart_of_costs_has_a_bar_for_each_side(tmp_path: Path) -> None:
+    sides = {"fit": 0.03, "a loop": 0.1}
+    figures = [Figure("cost", f"ours / {name}", "µs", 1, 2, value, True, 1, 2) for name, value in sides.items()]
+    report.cost_chart(figures, tmp_path / "cost.svg")
+    drawn = (tmp_path / "cost.svg").read_text(encoding="utf-8")
+    assert all(f"<!-- {text} -->" in drawn for text in ("ours", "fit", "a loop", "33×", "10×", "1×"))
 
 
 def test_bench_json_holds_every_figure_and_its_verdict() -> None:

@@ -15,7 +15,6 @@ from PIL import Image
 
 from tests.process.test_watch_page import COUNT, POINTS, served
 from tests.tensorflow.chromium import browser, poll
-from tools.recording.history import JOB
 from tools.recording.studio import HOME, IMAGES, Studio, studio
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State, read_state
@@ -26,7 +25,7 @@ logdir = "{name}"
 max_steps = {steps}
 tags = ["{tag}"]
 [checkpoint]
-save_model_secs = 30
+save_model_secs = 10
 keep_last = 6
 [summary]
 metrics_secs = 1
@@ -34,15 +33,46 @@ save_summaries_secs = 60
 [evaluate]
 evaluate_secs = 15
 """
-DIGITS = "trainerd.examples.digits:job"
-KILLED_AFTER, PAUSED_AFTER, SHOWN_AFTER = 120.0, 180.0, 400.0  # seconds
-HEIGHT = 1000
+# Large batches: a curve has less noise, and a run takes minutes.
+JOB = """\
+import dataclasses
+
+import keras
+import tensorflow as tf
+
+from trainerd.examples import digits
+
+
+def job():
+    images, labels = digits.load()
+    train = images[: -digits.HELD_OUT], labels[: -digits.HELD_OUT]
+    dataset = tf.data.Dataset.from_tensor_slices(train).shuffle(2000, seed=1).repeat().batch(512)
+    return dataclasses.replace(digits.job(), dataset=dataset)
+
+
+def rising():
+    made = job()
+    model, optimizer = made.state["model"], keras.optimizers.Adam(2e-4)
+    optimizer.build(model.trainable_variables)
+    loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def train_step(batch):
+        optimizer.learning_rate.assign(optimizer.learning_rate * 1.002)
+        with tf.GradientTape() as tape:
+            loss = loss_of(batch[1], model(batch[0], training=True))
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        return {"loss": loss}
+
+    return dataclasses.replace(made, train_step=train_step, state={**made.state, "optimizer": optimizer})
+"""
+STARTED_AFTER, KILLED_AFTER, PAUSED_AFTER, SHOWN_AFTER = 30.0, 150.0, 240.0, 560.0  # seconds
+HEIGHT = 930
 
 
 class Run:
     """A run of the digits in the studio's folder."""
 
-    def __init__(self, made: Studio, name: str, steps: int, entry: str = DIGITS) -> None:
+    def __init__(self, made: Studio, name: str, steps: int, entry: str = "job:job") -> None:
         self.rundir = RunDirectory(made.folder / name)
         self._made, self._name = made, name
         tag = name.partition("-")[2] or "baseline"
@@ -70,8 +100,9 @@ def three_runs(made: Studio) -> Iterator[list[Run]]:
     """One that was killed, and trains again; one that has come to its end; one that was paused."""
     made.write("job.py", JOB)
     begun = time.monotonic()
-    digits = Run(made, "digits", 100_000)
-    rising, paused = Run(made, "digits-rising-rate", 5_000, "job:job"), Run(made, "digits-tuesday", 30_000)
+    digits = Run(made, "digits", 40_000)
+    _wait_until(begun + STARTED_AFTER)
+    rising, paused = Run(made, "digits-rising-rate", 2_500, "job:rising"), Run(made, "digits-tuesday", 30_000)
     runs = [digits, rising, paused]
     try:
         _wait_until(begun + KILLED_AFTER)

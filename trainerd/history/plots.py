@@ -39,7 +39,7 @@ _EDGES = (10, 4)  # columns and rows of a terminal that are not the plot's
 _NEAR = 0.02  # signs that are nearer to each other, as a share of a picture's width, would cover each other
 _LIFT = 0.05  # by which one of them is moved up then, as a share of its height
 # A picture has no background: these can be seen on a light page and on a dark one.
-_INK, _LINE, _POINTS, _GRID = "#7d8694", "#4c8dff", "#4c8dff", "#8a94a3"
+_INK, _LINE, _POINTS, _GRID = "#737d8b", "#4c8dff", "#4c8dff", "#8a94a3"
 
 
 def in_terminal(story: Story, width: int, height: int, *, log: bool = False) -> str:
