@@ -103,7 +103,7 @@ def read(path):
 
 def test_every_class_of_errors_has_its_cure_and_its_messages() -> None:
     [page] = messages.pages().values()
-    assert "| 75 | [InUseError](#InUseError) |" in page and "--forever and --max-steps contradict each other." in page
+    assert "| 75 | [InUseError](#InUseError) |" in page and "--forever and --max-steps contradict" in page
     assert page.count("\n- ``") > 200
 
 

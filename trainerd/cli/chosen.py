@@ -72,7 +72,7 @@ def _checkpoint(rundir: RunDirectory, where: str | None, metric: str | None) -> 
     if where is None and metric is None:
         newest = catalogue.newest(rundir)
         if newest is None:
-            raise NotRunningError(f"there are no checkpoints in {rundir.path} yet.")
+            raise NotRunningError(f"{rundir.path} has no checkpoints yet.")
         return require_target(rundir, RollbackTarget(newest.step))
     if where is not None and not _names_a_checkpoint(where):
         raise UsageError(

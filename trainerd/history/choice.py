@@ -36,7 +36,7 @@ def choose(rundir: RunDirectory, where: str, metric: str | None = None, line: in
     place = rundir if line is None else checkpoints_of(rundir, line)
     entries = [entry for entry in timeline(place) if entry.line is None and not _is_unusable(entry)]
     if not entries:
-        raise UsageError(f"there are no checkpoints in {place.path} yet.")
+        raise UsageError(f"{place.path} has no checkpoints yet.")
     if where == MINIMUM:
         found = _minimum(entries)
         if found is None:

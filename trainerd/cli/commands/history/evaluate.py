@@ -60,7 +60,7 @@ def command(
     It runs at low priority, beside a run that trains too. A command that was interrupted resumes where it was.
     """
     if bool(steps) + every + minima + (since is not None) > 1:
-        raise UsageError("choose one of STEP, --all, --minima and --since.")
+        raise UsageError("STEP, --all, --minima and --since exclude each other. Give one.")
     if entry is not None and ":" not in entry:
         raise UsageError(f"--entry: expected MODULE:ATTRIBUTE, such as job:job, got {entry!r}.")
     config = options.config_of_run(run)
