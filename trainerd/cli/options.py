@@ -27,7 +27,7 @@ from trainerd.config.schema import Config, ScriptConfig
 from trainerd.errors import ConfigError, NotRunningError, StorageError, UsageError
 from trainerd.history.curves import event_files
 from trainerd.rundir import names, registry
-from trainerd.rundir.lock import read_holder
+from trainerd.rundir.lock import find_removed, read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.registry import RegisteredRun
 from trainerd.rundir.runs import all_paths, identities
@@ -75,7 +75,7 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
                 _say_of(ctx, f"{value} is the run directory here, ./{value}, and not the run in {others[0]}.")
             return _of_job(path, ctx) if is_argument else path
         # It may be something else than a run, or one whose directory was removed while it trains.
-        if param is None or read_holder(RunDirectory(absolute(path))) is not None:
+        if param is None or find_removed(RunDirectory(absolute(path))) is not None:
             return path
         near = difflib.get_close_matches(str(value), names.names(runs).values(), n=1)
         hint = f"Did you mean {near[0]}?" if near else "`trainerd list` shows your runs."
