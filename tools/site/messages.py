@@ -14,22 +14,24 @@ PLACE = PurePosixPath("reference/messages.md")
 _OPERATIONS = "../operations.md"
 # What to do about an error of a class, where its message does not say more.
 CURES = {
-    "TrainerdError": "It is trainerd that failed. Keep the log, and report it with the traceback in it.",
+    "TrainerdError": "trainerd itself failed. Report it with the log, which has the traceback.",
     "UsageError": "Change the command line: `trainerd COMMAND --help` lists what a command takes.",
     "DataError": f"Nothing was touched. See [When things go wrong]({_OPERATIONS}#when-things-go-wrong).",
-    "EntryError": "Run `trainerd check`, and mend the job or its `entry`. See [Writing a job](../jobs.md).",
+    "EntryError": "Run `trainerd check`, and fix the job or its `entry`. See [Writing a job](../jobs.md).",
     "NotRunningError": "Start the run: `trainerd start`. `trainerd list` shows what runs.",
-    "JobError": "The traceback below the message is the job's own. After mending it, start again: it resumes from the "
+    "JobError": "The traceback below the message is the job's own. Fix the job and start again: it resumes from the "
     "last checkpoint.",
-    "RepeatedFailureError": "Look at the step that fails, mend the job or its data, and start again.",
+    "RepeatedFailureError": "Check the step that fails, fix the job or its data, and start again.",
     "ProofError": f"Add what is missing to the job's state. See [trainerd prove]({_OPERATIONS}#trainerd-prove).",
     "ReleaseError": "Nothing was written. See [The package](../release.md#the-package).",
-    "StorageError": "Look at the disk: `df`, `dmesg`, the folder's owner. What was announced is whole.",
+    "StorageError": "The message names the reason. Permission denied: compare `id` with `ls -ld` of the directory. No "
+    "space left: `df -h` and `df -i`. An error of the device: `dmesg`. Every checkpoint that was reported as saved is "
+    "complete.",
     "InUseError": "Pause the other process, `trainerd pause --wait`, or name another `--logdir`.",
     "PeerLostError": "Start this worker again; `trainerd start --keep-alive` and systemd do so by themselves.",
-    "PeerFailedError": "See what that worker's own log says.",
-    "DiagnosisError": "Each finding has its cure beside it. See [Diagnose a run](../doctor.md).",
-    "ConfigError": "Mend what the message names. See [Configuration reference](../config.md).",
+    "PeerFailedError": "Read the log of that worker.",
+    "DiagnosisError": "Each finding comes with what to do. See [Diagnose a run](../doctor.md).",
+    "ConfigError": "Correct what the message names. See [Configuration reference](../config.md).",
 }
 
 
