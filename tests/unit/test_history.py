@@ -130,7 +130,7 @@ def test_the_command(cli: Cli, rundir: RunDirectory) -> None:
     assert code == 69 and "there is no run directory" in text
     rundir.create()
     rundir.log.touch()
-    assert "there are no checkpoints" in cli("checkpoints", "--logdir", str(rundir.path))[1]
+    assert "has no checkpoints yet" in cli("checkpoints", "--logdir", str(rundir.path))[1]
     add(rundir, 10, loss=math.nan)
     add(rundir, 20, loss=0.5)
     code, text = cli("checkpoints", "--logdir", str(rundir.path))
