@@ -196,7 +196,7 @@ def test_a_script_needs_no_config(start: Start, project: Path) -> None:
     ("arguments", "says"),
     [
         (["run", "train.txt"], "expected a script, such as train.py, got 'train.txt'"),
-        (["run", "train.py", "--config", "trainerd.toml"], "give the script train.py or --config, not both"),
+        (["run", "train.py", "--config", "trainerd.toml"], "the script train.py and --config are both given"),
         (["start", "--config", "trainerd.toml", "--adopt"], "are for a script, and entry = 'jobs:counter'"),
         (["check", "syntax.py"], 'the script does not parse:\n  File "{project}/syntax.py", line 2\n'),
         (["check", "gone.py"], "cannot read the script"),

@@ -103,3 +103,6 @@ def test_an_error_advises_what_its_cause_needs(tmp_path: Path) -> None:
     assert said(tmp_path / "file", f"sync the files in {tmp_path}").endswith("No such file or directory.")
     device = durable_files.storage_error(OSError(errno.EIO, os.strerror(errno.EIO)), "write")
     assert "dmesg" in str(device) and "dmesg" not in said(folder / "file")
+    for number in (errno.EACCES, errno.EPERM):
+        denied = str(durable_files.storage_error(OSError(number, os.strerror(number)), "write"))
+        assert "`chown`" in denied and "dmesg" not in denied

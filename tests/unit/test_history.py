@@ -82,7 +82,7 @@ def test_the_cause_is_named_if_there_is_no_best(cli: Cli, rundir: RunDirectory) 
     add(rundir, 20, BEST, accuracy=1.0)
     assert "no checkpoint has a number for 'loss'. Metrics: accuracy" in cli(*command)[1]
     code, text = cli("export", "newest", *command[2:])
-    assert code == 64 and "neither a step nor" in text and "leave STEP out" in text
+    assert code == 64 and "expected a step, `best` or `minimum`" in text and "leave STEP out" in text
 
 
 @pytest.mark.parametrize("wrong", [{"config.checkpoint.best": "least loss"}, {"config.checkpoint.keep_best": "many"}])
@@ -130,7 +130,7 @@ def test_the_command(cli: Cli, rundir: RunDirectory) -> None:
     assert code == 69 and "there is no run directory" in text
     rundir.create()
     rundir.log.touch()
-    assert "there are no checkpoints" in cli("checkpoints", "--logdir", str(rundir.path))[1]
+    assert "has no checkpoints yet" in cli("checkpoints", "--logdir", str(rundir.path))[1]
     add(rundir, 10, loss=math.nan)
     add(rundir, 20, loss=0.5)
     code, text = cli("checkpoints", "--logdir", str(rundir.path))

@@ -429,7 +429,7 @@ def test_the_command_goes_back_and_says_where_the_next_start_resumes(cli: Cli, t
     ("arguments", "says"),
     [
         (["15"], "The nearest are 10, 20"),
-        (["twenty"], "neither a step nor `best` or `minimum`"),
+        (["twenty"], "expected a step, `best` or `minimum`"),
         (["best"], "the config names no `best`"),
         (["best", "--metric", "acc"], "no checkpoint has a number for 'acc'. Metrics: loss"),
         (["minimum"], "no checkpoint of this run is a minimum of the loss. Name a step"),
@@ -676,4 +676,4 @@ def test_the_best_of_several_that_are_kept_is_the_best(cli: Cli, tmp_path: Path)
 def test_a_step_of_a_thousand_digits_is_none(cli: Cli, tmp_path: Path) -> None:
     write(RunDirectory(tmp_path), 10)
     code, printed = cli("rollback", "9" * 5000, "--logdir", ".")
-    assert code == 64 and "neither a step" in printed
+    assert code == 64 and "expected a step" in printed

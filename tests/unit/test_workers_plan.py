@@ -95,7 +95,7 @@ def test_an_address_reads_as_it_is_written(text: str) -> None:
             ConfigError,
             "names 2 nodes, and SLURM_STEP_TASKS_PER_NODE has 1 counts",
         ),
-        (ClusterConfig(workers="slurm"), STEP | {"SLURM_STEP_TASKS_PER_NODE": "x"}, None, ConfigError, "no list such"),
+        (ClusterConfig(workers="slurm"), STEP | {"SLURM_STEP_TASKS_PER_NODE": "x"}, None, ConfigError, "such as"),
     ],
 )
 def test_what_is_wrong_is_reported(

@@ -48,8 +48,8 @@ SECTIONS = {
     "TrainerdError": ("Internal errors", "Keep the log, and report the error with its traceback."),
     "StorageError": (
         "Disk and file errors",
-        "Check the free space (`df -h`), the kernel's messages (`dmesg`) and the owner of the run directory. Every "
-        "checkpoint that was announced is complete.",
+        "The message names the reason. Permission denied: compare `id` with `ls -ld` of the directory. No space left: "
+        "`df -h` and `df -i`. An error of the device: `dmesg`. Every checkpoint that was announced is complete.",
     ),
     "InUseError": (
         "Run directory in use",

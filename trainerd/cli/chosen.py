@@ -33,9 +33,9 @@ def words_of(words: Sequence[str], last: str) -> tuple[str | None, str]:
       UsageError: there are more.
     """
     if len(words) > 2:
-        raise UsageError(f"{' '.join(words)!r} is more than a checkpoint and {last}.")
+        raise UsageError(f"expected a checkpoint and {last}, got {' '.join(words)!r}.")
     if len(words) == 1 and _names_a_checkpoint(words[0]):
-        raise UsageError(f"{words[0]!r} names a checkpoint, and {last} is missing after it.")
+        raise UsageError(f"{last} is missing after the checkpoint {words[0]!r}.")
     return (words[0] if len(words) == 2 else None), words[-1]
 
 
@@ -72,10 +72,10 @@ def _checkpoint(rundir: RunDirectory, where: str | None, metric: str | None) -> 
     if where is None and metric is None:
         newest = catalogue.newest(rundir)
         if newest is None:
-            raise NotRunningError(f"there are no checkpoints in {rundir.path} yet.")
+            raise NotRunningError(f"{rundir.path} has no checkpoints yet.")
         return require_target(rundir, RollbackTarget(newest.step))
     if where is not None and not _names_a_checkpoint(where):
         raise UsageError(
-            f"{where!r} is neither a step nor `{BEST}` or `{MINIMUM}`. For the newest checkpoint, leave STEP out."
+            f"expected a step, `{BEST}` or `{MINIMUM}`, got {where!r}. For the newest checkpoint, leave STEP out."
         )
     return require_target(rundir, RollbackTarget(choose(rundir, where or BEST, metric)))

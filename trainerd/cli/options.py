@@ -27,7 +27,7 @@ from trainerd.config.schema import Config, ScriptConfig
 from trainerd.errors import ConfigError, NotRunningError, StorageError, UsageError
 from trainerd.history.curves import event_files
 from trainerd.rundir import names, registry
-from trainerd.rundir.lock import read_holder
+from trainerd.rundir.lock import find_removed, read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.registry import RegisteredRun
 from trainerd.rundir.runs import all_paths, identities
@@ -74,7 +74,8 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
             if others:
                 _say_of(ctx, f"{value} is the run directory here, ./{value}, and not the run in {others[0]}.")
             return _of_job(path, ctx) if is_argument else path
-        if param is None:  # it may be something else than a run
+        # It may be something else than a run, or one whose directory was removed while it trains.
+        if param is None or find_removed(RunDirectory(absolute(path))) is not None:
             return path
         near = difflib.get_close_matches(str(value), names.names(runs).values(), n=1)
         hint = f"Did you mean {near[0]}?" if near else "`trainerd list` shows your runs."
@@ -208,7 +209,7 @@ class RunOptions:
           UsageError: the options contradict each other.
         """
         if self.forever and self.max_steps is not None:
-            raise UsageError("--forever and --max-steps contradict each other.")
+            raise UsageError("--forever and --max-steps contradict each other. Give one.")
         # The path is made absolute now, since the daemon works in another folder.
         where = str(absolute(self.logdir)) if self.logdir is not None else None
 
@@ -276,7 +277,9 @@ def _of_script(script: Path | None, config_path: Path | None, given: dict[str, A
     if not is_script(script):
         raise UsageError(f"expected a script, such as train.py, got {str(script)!r}. --config names a config.")
     if config_path is not None:
-        raise UsageError(f"give the script {script} or --config, not both. A config names its script as `entry`.")
+        raise UsageError(
+            f"the script {script} and --config are both given. Give one; the config's `entry` names its script."
+        )
     return found | {"config_path": script}
 
 
@@ -303,7 +306,7 @@ def _with_run(command: Command) -> Command:
     @functools.wraps(command)
     def call(config_path: Path | None, logdir: Path | None, run: Path | None = None, **given: Any) -> Any:
         if logdir is not None and run is not None:
-            raise UsageError("give the run once: as an argument, or as --logdir.")
+            raise UsageError("the run is given twice: as an argument and as --logdir. Give one.")
         return command(run=RunOptions(config_path, logdir or run), **given)
 
     return config_option(_logdir_option(call))

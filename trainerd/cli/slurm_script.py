@@ -78,6 +78,6 @@ def write(config: Path, rundir: Path) -> Path:
     path, text = config.parent / NAME, script(config, rundir / "state.json")
     with storage(f"write {path}"):
         if path.exists() and path.read_text(encoding="utf-8") != text:
-            raise UsageError(f"{path} exists and has other content. Remove it, and type this again.")
+            raise UsageError(f"{path} exists and has other content. Move it, and try again.")
         write_atomic(path, text.encode())
     return path

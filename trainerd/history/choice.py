@@ -32,11 +32,11 @@ def choose(rundir: RunDirectory, where: str, metric: str | None = None, line: in
     if where.isascii() and where.isdigit() and len(where) < _DIGITS:
         return int(where)
     if where not in (BEST, MINIMUM):
-        raise UsageError(f"{where!r} is neither a step nor `best` or `minimum`.")
+        raise UsageError(f"expected a step, `best` or `minimum`, got {where!r}.")
     place = rundir if line is None else checkpoints_of(rundir, line)
     entries = [entry for entry in timeline(place) if entry.line is None and not _is_unusable(entry)]
     if not entries:
-        raise UsageError(f"there are no checkpoints in {place.path} yet.")
+        raise UsageError(f"{place.path} has no checkpoints yet.")
     if where == MINIMUM:
         found = _minimum(entries)
         if found is None:

@@ -95,7 +95,7 @@ def as_picture(story: Story, path: Path, *, log: bool = False, chosen: int | Non
       StorageError: it cannot be written.
     """
     if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"{path}: a picture is a .png or a .svg.")
+        raise UsageError(f"--image: expected a .png or a .svg, got {path}.")
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 5), dpi=120, layout="constrained")

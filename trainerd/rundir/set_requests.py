@@ -44,7 +44,7 @@ def parse(said: str) -> dict[str, float]:
         except ValueError:
             value = math.nan
         if not equals or not name or not math.isfinite(value):
-            raise UsageError(f"{each!r} is not of the form NAME=NUMBER, such as learning_rate=1e-4.")
+            raise UsageError(f"expected NAME=NUMBER, such as learning_rate=1e-4, got {each!r}.")
         if name in values:
             raise UsageError(f"{name} is set twice.")
         values[name] = value

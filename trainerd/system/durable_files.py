@@ -34,8 +34,8 @@ _NO_FSYNC = (errno.EINVAL, errno.ENOTSUP)  # of a directory, on some file system
 _OF_DEVICE = (errno.EIO, errno.EREMOTEIO, errno.ENODEV, errno.ETIMEDOUT, errno.ENODATA, errno.EUCLEAN, errno.EBADMSG)
 _NOT_OURS = (errno.ELOOP, errno.ENXIO, errno.EMLINK, errno.EOVERFLOW)
 _PERMISSION = (
-    "Give this user permission there, or choose another `logdir`; for the run of a unit, which has a user of its own, "
-    "use sudo."
+    "`ls -ld` shows the owner; change it with `chown`, or choose another `logdir`; for the run of a unit, which has a "
+    "user of its own, use sudo."
 )
 
 

@@ -48,7 +48,7 @@ def tasks_per_node(text: str) -> list[int]:
     """
     found = [_COUNT.fullmatch(part) for part in text.split(",")]
     if not all(found):
-        raise ConfigError(f'cluster.workers = "slurm": {_TASKS} is {text!r}, which is not a list such as "2(x3),1".')
+        raise ConfigError(f'cluster.workers = "slurm": {_TASKS} is {text!r}; expected a list such as "2(x3),1".')
     return [int(each["tasks"]) for each in found if each for _ in range(int(each["nodes"] or 1))]
 
 

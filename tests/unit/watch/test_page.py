@@ -293,7 +293,7 @@ def test_a_run_of_another_user_says_so_and_cannot_be_asked(trained: RunDirectory
         [run] = get(page, "/runs.json")["runs"]
         answer = page.post("/run/trained/save", **ASKED)
     trained.path.chmod(0o755)
-    assert answer.status_code == 500 and "Permission denied. Give this user permission" in said(answer)["error"]
+    assert answer.status_code == 500 and "Permission denied. `ls -ld` shows the owner" in said(answer)["error"]
     assert (
         run.get("step") == 7 or "Permission denied" in run["unread"]
     )  # root's temporary folders are closed to all else

@@ -51,7 +51,7 @@ def command(run: options.RunOptions, as_json: bool) -> None:
         say(table(entries, shutil.get_terminal_size().columns if is_terminal else None))
     else:
         start = how_to_start(rundir, run, "run")
-        raise NotRunningError(f"there are no checkpoints in {rundir.path} yet. {start} writes some.")
+        raise NotRunningError(f"{rundir.path} has no checkpoints yet. {start} writes some.")
 
 
 def table(entries: Sequence[TimelineEntry], room: int | None) -> str:

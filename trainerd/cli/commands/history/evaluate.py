@@ -70,7 +70,7 @@ def command(
     It runs at low priority and may run beside the training. An interrupted command resumes where it was.
     """
     if bool(steps) + every + minima + (since is not None) > 1:
-        raise UsageError("choose one of STEP, --all, --minima and --since.")
+        raise UsageError("STEP, --all, --minima and --since exclude each other. Give one.")
     if entry is not None and ":" not in entry:
         raise UsageError(f"--entry: expected MODULE:ATTRIBUTE, such as job:job, got {entry!r}.")
     config = options.config_of_run(run)

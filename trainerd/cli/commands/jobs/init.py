@@ -35,7 +35,7 @@ def command(directory: Path, keras: bool) -> None:
     starter = _EXAMPLES / ("keras_starter" if keras else "starter")
     config, job = directory / configs.NAME, directory / ("train.py" if keras else configs.JOB)
     if config.exists():
-        raise UsageError(f"{directory} has a {configs.NAME} already; nothing was written. Choose another folder.")
+        raise UsageError(f"{directory} has a {configs.NAME} already, so nothing was written. Choose another directory.")
     has_job = job.exists()
     with storage(f"write into {directory}"):
         directory.mkdir(parents=True, exist_ok=True)
