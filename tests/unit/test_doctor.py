@@ -564,7 +564,8 @@ def test_a_problem_comes_first_with_its_cure_below_it_and_ends_with_70(run: RunD
 
 
 def test_a_run_that_has_not_begun_has_what_can_be_said(cli: Cli, tmp_path: Path) -> None:
-    _, found = findings_of(cli, "--logdir", str(tmp_path / "new" / "run"))
+    (tmp_path / "trainerd.toml").write_text('entry = "job:job"\nlogdir = "new/run"\n')
+    _, found = findings_of(cli, "--config", str(tmp_path))
     assert "after the first one" in found["disk space"][0]["said"]
     assert not (tmp_path / "new").exists()
 

@@ -55,7 +55,7 @@ class Whole(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
         return found
 
 
-class Number(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.5
+class Real(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.5
     """A finite number, shown as X.
 
     Args:

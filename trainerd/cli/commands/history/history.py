@@ -15,7 +15,7 @@ import click
 from trainerd.cli import completion, options
 from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
-from trainerd.cli.usage import GivenPath, Number
+from trainerd.cli.usage import GivenPath, Real
 from trainerd.errors import ConfigError, NotRunningError
 from trainerd.history import plots
 from trainerd.history.run_job import job_of
@@ -45,7 +45,7 @@ _WIDTH, _HEIGHT = 100, 30  # characters, where there is no terminal
 )
 @click.option(
     "--smooth",
-    type=Number(min=1),
+    type=Real(min=1),
     metavar="N",
     default=20.0,
     show_default=True,
