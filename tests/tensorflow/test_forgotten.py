@@ -95,7 +95,7 @@ def test_another_input_behind_a_saved_position_is_refused_unless_accepted(tmp_pa
     assert supervised(tmp_path, dataset.batch(5)) == [5, 5]
     with pytest.raises(DataError, match="the dataset has changed since step") as refused:
         supervised(tmp_path, dataset.batch(7))
-    assert "batch_size=5" in str(refused.value) and "batch_size=7" in str(refused.value)
+    assert "batch_size 5 → 7" in str(refused.value)
     (tmp_path / "accept-changes").touch()
     assert supervised(tmp_path, dataset.batch(7))[-1] == 7
     assert supervised(tmp_path, dataset.batch(7))[-1] == 7

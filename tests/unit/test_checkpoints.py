@@ -288,7 +288,7 @@ def test_a_graph_that_was_deleted_is_missed_by_no_restore(
     path.unlink()
     found = Manifest("request", step=3, at=0.0, files={path.name: record})
     manifest.verify(found, rundir.path)
-    assert "model.ckpt-3.meta is gone" in caplog.text
+    assert "model.ckpt-3.meta is missing" in caplog.text
     path.write_bytes(b"grapg")
     with pytest.raises(DamagedError, match=r"model.ckpt-3.meta: its content"):
         manifest.verify(found, rundir.path)
