@@ -95,7 +95,7 @@ def test_another_input_behind_a_saved_position_is_refused_unless_accepted(tmp_pa
     assert supervised(tmp_path, dataset.batch(5)) == [5, 5]
     with pytest.raises(DataError, match="the dataset has changed since step") as refused:
         supervised(tmp_path, dataset.batch(7))
-    assert "batch_size=5" in str(refused.value) and "batch_size=7" in str(refused.value)
+    assert "batch_size 5 → 7" in str(refused.value)
     (tmp_path / "accept-changes").touch()
     assert supervised(tmp_path, dataset.batch(7))[-1] == 7
     assert supervised(tmp_path, dataset.batch(7))[-1] == 7
@@ -189,8 +189,8 @@ def test_a_variable_that_the_step_changes_and_no_checkpoint_holds_is_reported(
         assert not caplog.records
         FunctionSession(forgetful(kind), repeats=True)
     else:
-        name = "a lookup table" if "table" in kind else "lost"
-        assert f": {name} (" in caplog.text and "kept (" not in caplog.text and "'read" not in caplog.text
+        name = "a lookup table" if "table" in kind else "the variable 'lost'"
+        assert f": {name} (" in caplog.text and "'kept' (" not in caplog.text and "'read" not in caplog.text
         with pytest.raises(EntryError, match=name):
             FunctionSession(forgetful(kind), repeats=True)
 
@@ -289,6 +289,6 @@ def test_what_a_program_changes_and_does_not_save_is_reported(tmp_path: Path, ca
     reported = [each.getMessage() for each in caplog.records if getattr(each, "event", "") == "forgotten"]
     assert (
         len(reported) == 1
-        and "what is not in the checkpoint: lost/count (" in reported[0]
-        and ", lost/total (" in reported[0]
+        and "what is not in the checkpoint: the variable 'lost/count' (" in reported[0]
+        and ", the variable 'lost/total' (" in reported[0]
     )

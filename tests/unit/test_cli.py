@@ -94,7 +94,7 @@ def test_history_says_when_a_point_comes_by_the_config(cli: Cli, secs: str, says
     assert code == 69 and "has no curve of 'loss' yet." in text and says in text
 
 
-READERS = ["status", "save", "pause", "logs", "events", "history", "checkpoints", "evaluate", "tensorboard", "doctor"]
+READERS = ["status", "save", "pause", "logs", "events", "history", "checkpoints", "evaluate"]
 READERS += ["diff 1 2", "pin 3", "unpin 3", "rollback 3", "set a=1", "export out", "predict out", "fork 3 new"]
 
 

@@ -74,8 +74,9 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
             if others:
                 _say_of(ctx, f"{value} is the run directory here, ./{value}, and not the run in {others[0]}.")
             return _of_job(path, ctx) if is_argument else path
-        # It may be something else than a run, or one whose directory was removed while it trains.
-        if param is None or find_removed(RunDirectory(absolute(path))) is not None:
+        # It may be something else than a run, one that is to begin, or one whose directory was removed while it trains.
+        is_to_begin = ctx is not None and ctx.info_name in _BEFORE_START and not is_argument
+        if param is None or is_to_begin or find_removed(RunDirectory(absolute(path))) is not None:
             return path
         near = difflib.get_close_matches(str(value), names.names(runs).values(), n=1)
         hint = f"Did you mean {near[0]}?" if near else "`trainerd list` shows your runs."
@@ -118,6 +119,7 @@ def _of_job(folder: Path, ctx: click.Context | None) -> Path:
 
 
 RUN = _Run()
+_BEFORE_START = ("doctor", "tensorboard")  # what they do is of use before a run's first start
 _TAKE_SCRIPT = ("run", "start", "check", "prove")
 _CONFIG, _IS_EXAMPLE_SAID = "trainerd.config", "trainerd.is_example_said"
 _TYPED = sys.argv[0]  # a script that trainerd runs sees its own
