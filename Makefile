@@ -90,7 +90,7 @@ dist: .venv/.dist
 	$(BIN)/python -m build > .venv/build.log 2>&1 || { cat .venv/build.log; exit 1; }
 	$(BIN)/twine check --strict dist/*
 
-# SUITE="bookworm noble" tries both systems, which are made at the same time; the image is built upon the first.
+# In Debian 13. SUITE="bookworm noble" tries two other systems, which are made at the same time; the image is built upon the first.
 dist-test: .venv/.test dist
 	$(PYTEST) tests/packaging
 
