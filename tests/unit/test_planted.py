@@ -178,11 +178,9 @@ def test_root_has_tensorboard_open_no_file_of_another_user(
     assert code == 64 and "file belongs to uid 12345" in text and not served
     (rundir.path / "file").unlink()
     rundir.path.chmod(0o777)
-    for folder in (rundir.path, rundir.path / "later"):
-        code, text = cli("tensorboard", "--port", "0", "--logdir", str(folder))
-        assert code == 64 and "can be written by other users" in text and not served
+    code, text = cli("tensorboard", "--port", "0", "--logdir", str(rundir.path))
+    assert code == 64 and "can be written by other users" in text and not served
     rundir.path.chmod(0o755)
-    assert cli("tensorboard", "--port", "0", "--logdir", str(rundir.path / "later"))[0] == 0 and served
     assert cli("tensorboard", "--port", "0", "--logdir", str(rundir.path))[0] == 0 and served
 
 

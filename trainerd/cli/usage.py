@@ -23,7 +23,7 @@ class GivenPath(click.Path):
         """Convert it, unless it is empty."""
         if not str(value):
             self.fail("expected a path, got ''.", param, ctx)
-        if not self.file_okay and os.path.isfile(value):  # noqa: PTH113  no error where it may not be looked at
+        if not self.file_okay and os.path.isfile(value):  # noqa: PTH113  no error where it may not be read
             self.fail(f"expected a directory, got the file {str(value)!r}.", param, ctx)
         if not self.dir_okay and os.path.isdir(value):  # noqa: PTH112
             self.fail(f"expected a file, got the directory {str(value)!r}.", param, ctx)

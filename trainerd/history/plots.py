@@ -174,7 +174,7 @@ def _legend(story: Story, width: int) -> str:
     shown = [kind for kind in (*_ON_CURVE, *_IN_ROWS) if story.steps_of(kind)]
     lines = [f"⠒ {story.tag}, smoothed", *([f"{_LEFT} {_LEFT_LABEL}"] if story.left else [])]
     meanings = [*lines, *(f"{LOOKS[kind][0]} {kind}" for kind in shown)]
-    whole = "   ".join(meaning.replace(" ", "\xa0") for meaning in meanings)  # a meaning is not parted
+    whole = "   ".join(meaning.replace(" ", "\xa0") for meaning in meanings)  # a meaning stays in one line
     return textwrap.fill(whole, width).replace("\xa0", " ")
 
 

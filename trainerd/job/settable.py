@@ -64,7 +64,7 @@ def is_learning_rate(name: str) -> bool:
 
 
 def number(name: str, value: float, *, minimum: float | None = None, maximum: float | None = None) -> Number:
-    """Return a number with its limits, of which a learning rate has a lower one by default."""
+    """Return a number with its limits. The lower limit of a learning rate is 0 by default."""
     least = minimum if minimum is not None else 0.0 if is_learning_rate(name) else -math.inf
     return Number(value, least, math.inf if maximum is None else maximum)
 
