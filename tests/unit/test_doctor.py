@@ -564,8 +564,7 @@ def test_a_problem_comes_first_with_its_cure_below_it_and_ends_with_70(run: RunD
 
 
 def test_a_run_that_has_not_begun_has_what_can_be_said(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "trainerd.toml").write_text('entry = "job:job"\nlogdir = "new/run"\n')
-    _, found = findings_of(cli, "--config", str(tmp_path))
+    _, found = findings_of(cli, "--logdir", str(tmp_path / "new" / "run"))
     assert "after the first one" in found["disk space"][0]["said"]
     assert not (tmp_path / "new").exists()
 
