@@ -1,8 +1,7 @@
 """The examples of the documentation do what the pages say.
 
-A Python block that defines `job` is checked by `trainerd check`; the file's name may stand above it, as in
-`<!-- example: job.py -->`. The shell blocks under `<!-- run -->` are run, those of a page one after the other in one
-folder.
+A Python block that defines `job` is checked by `trainerd check`. The shell blocks under `<!-- run -->` are run, but for
+those of the tutorials, which the packaging tests type.
 """
 
 from __future__ import annotations
@@ -19,16 +18,12 @@ import pytest
 
 from tests.cases import every
 from tests.conftest import Fork
+from tests.pages import PAGES, PYTHON, ROOT, TUTORIALS, script_of, write_files
 from tests.process.trainers import Trainer
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 DEADLINE_SECS = 240
-
-PYTHON = re.compile(r"(?:<!-- example: (?P<file>\S+) -->\n)?^```python\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-SHELL = re.compile(r"^<!-- run -->\n```sh\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def jobs() -> Iterator[tuple[str, str, str]]:
@@ -50,14 +45,8 @@ def programs() -> Iterator[tuple[str, str, dict[str, str]]]:
                 yield page.name, file, files
 
 
-def scripts() -> Iterator[tuple[str, str]]:
-    """Every page with shell blocks that are to be run, and those blocks as one script."""
-    for page in PAGES:
-        if found := [m["text"] for m in SHELL.finditer(page.read_text(encoding="utf-8"))]:
-            yield str(page.relative_to(ROOT)), "".join(found)
-
-
-JOBS, PROGRAMS, SCRIPTS = list(jobs()), list(programs()), list(scripts())
+SCRIPTS = [name for page in PAGES if script_of(page) and (name := str(page.relative_to(ROOT))) not in TUTORIALS]
+JOBS, PROGRAMS = list(jobs()), list(programs())
 
 
 def require_success(trainer: Trainer) -> str:
@@ -93,8 +82,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_there_are_examples() -> None:
-    tutorials = {f"docs/tutorials/{name}.md" for name in ("keras-script", "tf1-program", "many-machines")}
-    assert len(JOBS) >= 4 and {page for page, _ in SCRIPTS} >= {"README.md", "docs/start.md"} | tutorials
+    assert len(JOBS) >= 4 and "README.md" in SCRIPTS
 
 
 @pytest.mark.parametrize(("file", "text"), every(3, [job[1:] for job in JOBS]), ids=[job[0] for job in JOBS])
@@ -135,11 +123,8 @@ def test_a_function_of_the_documentation_is_run_by_the_daemon(fork: Fork, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("page", "text"),
-    [pytest.param(*each, id=each[0], marks=() if each[0] == "README.md" else pytest.mark.long) for each in SCRIPTS],
+    "page", [pytest.param(each, marks=() if each == "README.md" else pytest.mark.long) for each in SCRIPTS]
 )
-def test_the_commands_of_a_page_work_one_after_the_other(folder: Path, page: str, text: str) -> None:
-    for match in PYTHON.finditer((ROOT / page).read_text(encoding="utf-8")):
-        if match["file"]:
-            (folder / match["file"]).write_text(match["text"], encoding="utf-8")
-    run(["bash", "-eu", "-c", text], folder)
+def test_the_commands_of_a_page_work_one_after_the_other(folder: Path, page: str) -> None:
+    write_files(ROOT / page, folder)
+    run(["bash", "-eu", "-c", script_of(ROOT / page)], folder)

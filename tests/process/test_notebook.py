@@ -16,7 +16,7 @@ import pytest
 from jupyter_core.utils import ensure_async
 from nbclient import NotebookClient
 
-from tests.process.test_doc_examples import PYTHON, ROOT
+from tests.pages import PYTHON, ROOT
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State, read_state
