@@ -23,7 +23,7 @@ from trainerd.rundir.state import Phase
     [
         ("jobs:nothing", 69, ["has no 'nothing'"]),
         ("nowhere:job", 69, ["there is no module 'nowhere'"]),
-        ("jobs:HERE", 69, ["trainerd.Job, GraphJob, KerasJob or Experiment is needed"]),
+        ("jobs:HERE", 69, ["a job is needed: a trainerd.Job, GraphJob, KerasJob or Experiment"]),
         ("jobs:raises_in_trace", 69, ["does not trace", "no such layer", "in my_own_train_step"]),
         ("jobs:generator_input", 69, ["position cannot be saved", 'input_position = "restart"']),
     ],

@@ -393,7 +393,7 @@ def test_a_session_that_failed_and_was_not_closed_makes_way(
         return begun
 
     assert [cell(True), cell(False)] == [0, 0]
-    assert "has failed and was not closed: it is ended" in caplog.text
+    assert "has failed and was not closed. It is closed now" in caplog.text
     with pytest.raises(InUseError, match="That is this process"):  # it may train on
         cell(False)
     for end in ends[:2]:
@@ -421,7 +421,7 @@ def test_a_session_that_was_paused_and_not_closed_makes_way_for_the_next(
 
     begun, ends = zip(*(cell() for _ in range(2)), strict=True)
     assert begun[0] == 0 < begun[1]
-    assert "was asked to stop and was not closed: it is ended" in caplog.text
+    assert "was asked to stop and was not closed. It is closed now" in caplog.text
     ends[1]()
     newest, reason = saved(tmp_path)[0]
     assert newest > begun[1] and reason == "pause"
