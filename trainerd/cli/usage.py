@@ -131,7 +131,8 @@ def _name_of(param: click.Parameter) -> str:
     """Return a parameter as the help shows it: an option by its long form, an argument in capital letters."""
     if isinstance(param, click.Option):
         return max(param.opts, key=len)
-    return param.human_readable_name.strip("[].")
+    name = param.human_readable_name.removesuffix("...")
+    return name[1:-1] if name.startswith("[") and name.endswith("]") else name
 
 
 def _where_help_is(error: click.UsageError) -> str:
