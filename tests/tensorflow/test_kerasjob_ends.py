@@ -104,9 +104,9 @@ def uncompiled() -> keras.Model:
         (lambda: trainerd.KerasJob(a_line(), endless()), "give steps_per_epoch"),
         (lambda: trainerd.KerasJob(a_line(), [X, Y]), "must be a tf.data.Dataset, or a tuple of arrays"),
         (lambda: trainerd.KerasJob(a_line(), (X, Y[:5])), "same number of examples"),
-        (lambda: trainerd.KerasJob(a_line(), (None, X)), "no array of examples"),
-        (lambda: trainerd.KerasJob(a_line(), (X.tolist(), Y.tolist())), "no array of examples"),
-        (lambda: trainerd.KerasJob(a_line(), (X, "y")), "no array of examples"),
+        (lambda: trainerd.KerasJob(a_line(), (None, X)), "not an array of examples"),
+        (lambda: trainerd.KerasJob(a_line(), (X.tolist(), Y.tolist())), "not an array of examples"),
+        (lambda: trainerd.KerasJob(a_line(), (X, "y")), "not an array of examples"),
         (lambda: trainerd.KerasJob(returning(1.0), shuffled()), "must return a dict of name to value"),
         (lambda: trainerd.KerasJob(a_line(), shuffled(), callbacks=["x"]), "is not a keras.callbacks.Callback"),
         (

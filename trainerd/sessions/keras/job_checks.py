@@ -198,7 +198,8 @@ def _arrays_of(job: KerasJob) -> tuple[Any, int]:
         arrays = tf.nest.map_structure(_tensor, _without_lists(given))
         sizes = {int(array.shape[0]) for array in tf.nest.flatten(arrays)}
     except (ValueError, TypeError, IndexError) as error:
-        why = str(error) if len(str(error)) < 500 else f"{str(error)[:500]} …"
+        said = str(error).rstrip(".")
+        why = said if len(said) < 500 else f"{said[:500]} …"
         raise EntryError(
             f"KerasJob: a part of the data is not an array of examples: {why}. Give arrays, or lists, "
             "tuples and dicts of arrays; of anything else make a tf.data.Dataset."
