@@ -252,7 +252,7 @@ class Noisy(keras.Model):  # type: ignore[misc]
 def test_random_numbers_of_no_model_go_on_after_a_pause(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def run(folder: Path, *callbacks: Any) -> Any:
         calls.CALLS.clear()
-        keras.utils.clear_session()  # Keras before 3.13 leaves its own generator where it was
+        keras.utils.clear_session()  # Keras 3.12 leaves its own generator where it was
         keras.utils.set_random_seed(1)
         Noisy.seeds = keras.random.SeedGenerator(3)
         model = Noisy()
