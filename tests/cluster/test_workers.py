@@ -193,7 +193,7 @@ def test_a_stop_while_the_others_are_awaited_is_served_at_once(cluster: Cluster,
     assert "the cluster is not complete: waiting for worker" in state.warnings[0]
     worker.signal(signal.SIGTERM)
     assert worker.end() == 0
-    chief.until_printed("worker 1 left")
+    chief.until_printed("worker 1 ended before")
     again = cluster.start_one(1)
     wait_for(lambda: chief.text.count("is there") == 2, lambda: chief.text)
     (project / "run" / "pause").touch()
