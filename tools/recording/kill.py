@@ -26,6 +26,7 @@ EMPHASIZED = {"kill -9 .*": KILLED, "Killed$": KILLED, "restored step.*": RESUME
 GAP = 10.0  # between the panes
 BORDER = "#3a4250"  # a page may be as dark as they are
 TOTAL_SECS, END_SECS = 12.0, 2.5
+POSTER_SECS = 1.5  # of the end, which are shown first: no page begins with empty boxes
 PAUSE_SECS = 0.45  # what lasts longer, such as an import, is cut to this
 FRAME_SECS = 0.1  # what lasts shorter is not shown
 STEPS = 1200
@@ -130,6 +131,7 @@ def _composed(recorded: Sequence[list[TimedFrame]], curves: Sequence[Points]) ->
     strip_height = size(*STRIP)[1] * STRIP_SCALE
     chart_y, strip_y = pane_height + GAP, pane_height + CHART_HEIGHT + 2 * GAP
     parts = [head(width, strip_y + strip_height, TITLE)]
+    parts.append(f"<style>* {{ animation-delay: {POSTER_SECS - TOTAL_SECS:g}s !important }}</style>")
     for name, x, frames, heading, color in (
         ("left", 0.0, left, "killed with kill -9", KILLED),
         ("right", pane_width + GAP, right, "resumed with trainerd run", RESUMED),
