@@ -182,7 +182,7 @@ def test_a_config_that_is_no_file_is_refused_and_a_mark_of_utf_8_is_not(tmp_path
     ("text", "says"),
     [
         ("seed = 1\nlogdir = runs/a # here\n", "line 2, column 10: this is not TOML: invalid value. A string needs qu"),
-        ("logdir = runs/a\n", 'A string needs quotes: logdir = "runs/a".'),
+        ("logdir = runs/a\n", 'A string needs quotes: logdir = "text".'),
         ("deterministic = True\n", "invalid value. Write deterministic = true."),
         ("[checkpoint\n", "line 1, column 12: this is not TOML: expected ']' at the end of a table declaration."),
         ("seed = 1\nseed = 2\n", "line 2, column 9: this is not TOML: cannot overwrite a value."),

@@ -85,14 +85,15 @@ def _syntax_error(path: Path, content: bytes, error: tomllib.TOMLDecodeError) ->
 
 
 def _hint(line: str) -> str:
-    """Return advice for `key = word`, which most often is what makes a file no TOML; else nothing."""
+    """Return advice for `key = word`, which most often is what makes a file no TOML; else nothing.
+
+    The word is not repeated: it may be a secret.
+    """
     found = re.fullmatch(r"\s*([\w.-]+)\s*=\s*([A-Za-z_./~][^\"'#\[\]{}]*?)\s*(#.*)?", line)
     if found is None:
         return ""
-    name, value = found[1], found[2]
-    if value.lower() in ("true", "false"):
-        return f" Write {name} = {value.lower()}."
-    return f' A string needs quotes: {name} = "{value}".'
+    name, value = found[1], found[2].lower()
+    return f" Write {name} = {value}." if value in ("true", "false") else f' A string needs quotes: {name} = "text".'
 
 
 class MistakesError(ConfigError):
