@@ -84,10 +84,8 @@ def first_cells(text: str) -> list[str]:
 
 def plain_type(kind: Any) -> str:
     """A key's type in words."""
-    kinds = [k for k in get_args(kind) if k is not type(None)] if type(None) in get_args(kind) else [kind]
-    kind = kinds[0]
     if get_origin(kind) in (Union, UnionType):
-        return " or ".join(plain_type(part) for part in get_args(kind))
+        return " or ".join(plain_type(part) for part in get_args(kind) if part is not type(None))
     if get_origin(kind) is Literal:
         return " or ".join(f'`"{choice}"`' for choice in get_args(kind))
     bounds = [m for m in getattr(kind, "__metadata__", ()) if isinstance(m, Meta)]

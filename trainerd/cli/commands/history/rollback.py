@@ -39,7 +39,7 @@ from trainerd.rundir.state import Phase, read_state
     "--metric",
     metavar="METRIC",
     shell_complete=completion.metrics,
-    help="The metric of `best` and `minimum`, such as val_accuracy. Default: the config's `best`.",
+    help="The metric of `best`, such as val_accuracy. Default: the config's `best`.",
 )
 @click.option("--line", type=Whole(min=1), help="The number of the earlier line that has STEP.")
 @options.of_one_run
