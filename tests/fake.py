@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -135,7 +136,7 @@ class FakeSession(Session):
 
     def numbers(self) -> dict[str, Number]:
         """Return the number, and one that cannot be set."""
-        return {"value": Number(self.value, minimum=-1e6), "scheduled": Number(1.0, fixed="it follows a schedule")}
+        return {"value": Number(self.value, minimum=-1e6), "scheduled": Number(math.nan, fixed="it follows a schedule")}
 
     def assign(self, name: str, value: float) -> None:
         """Set the number."""

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+# Since Python 3.12 an f-string is several tokens.
+_SAID = {tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
 _BE = r"\b(?:is|are|was|were|be|been|being)"
 
 
@@ -78,7 +80,7 @@ def without_code(source: str) -> str:
     lines = source.splitlines(keepends=True)
     kept = [list(re.sub(r"[^\n]", " ", line)) for line in lines]
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type in (tokenize.COMMENT, tokenize.STRING):
+        if token.type in _SAID:
             (first, begin), (last, end) = token.start, token.end
             for number in range(first, last + 1):
                 line = lines[number - 1]

@@ -40,7 +40,9 @@ def next_start(step: int | None) -> str:
 
 def an(noun: str) -> str:
     """Return a noun with its article, such as "a list" and "an int"."""
-    is_vowel = noun[:1].lower() in tuple("aeiou") and not noun.lower().startswith(("uni", "use", "uint", "eu", "one"))
+    spelt = noun.lower()
+    is_vowel = spelt[:1] in tuple("aeiou") and not spelt.startswith(("uni", "use", "uint", "eu", "one"))
+    is_vowel = is_vowel or spelt.startswith(("nd", "hour"))
     return f"{'an' if is_vowel else 'a'} {noun}"
 
 

@@ -183,6 +183,16 @@ def test_where_there_is_no_room_what_may_go_goes_first(rundir: RunDirectory) -> 
     assert rundir.steps() == [5, 4, 3], "as many as the policy says are kept"
 
 
+def test_room_is_not_made_of_what_a_day_of_training_keeps(rundir: RunDirectory) -> None:
+    policy = Policy(1, keep_daily=30)
+    for step in (1, 2, 3):
+        CheckpointStore(rundir, policy=policy).publish(FakeSnapshot(step, 1.0), About("test", trained_secs=step * 86400.0))
+    store = CheckpointStore(rundir, policy=policy, free=lambda folder: 1000)
+    with pytest.raises(NoRoomError):
+        store.publish(FakeSnapshot(4, 8.0), About("test", trained_secs=3.5 * 86400.0))
+    assert rundir.steps() == [3, 2, 1]
+
+
 def test_where_the_run_went_back_the_one_that_it_resumed_from_is_not_deleted_for_room(rundir: RunDirectory) -> None:
     write(rundir, 1, 2, 3)
     rundir.checkpoint_state.write_bytes(StateFile(1, (1, 2, 3)).to_bytes(rundir.basename))

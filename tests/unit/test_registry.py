@@ -337,6 +337,7 @@ def test_a_table_fits_the_terminal_and_hostile_text_stays_text() -> None:
         (["status", ""], ["one"]),
         (["status", "x"], []),
         (["lis"], ["list"]),
+        (["predict", ""], ["best", "minimum"]),
         (["rollback", "--logdir", "one", "b"], ["best"]),
         (["evaluate", "--logdir", "nowhere", ""], []),
     ],

@@ -258,6 +258,17 @@ def test_learning_rates_are_lowered_at_each_rollback(rundir: RunDirectory, monke
     assert [each.kind for each in lineage] == [BACK, SET, SET, BACK, SET, SET]
 
 
+def test_a_rollback_raises_no_learning_rate_that_is_below_its_minimum(
+    rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assigned = list[float]()
+    monkeypatch.setattr(FakeSession, "numbers", lambda self: {"learning_rate": Number(0.8, minimum=1.0)})
+    monkeypatch.setattr(FakeSession, "assign", lambda self, name, value: assigned.append(value))
+    life = steered(rundir, trouble={"on_nan": "rollback"})
+    life.session.loss = lambda step: math.nan if step == 37 and not assigned else 1.0
+    assert life.train().phase is Phase.FINISHED and assigned == [0.8]
+
+
 def test_a_config_says_what_may_be_done(rundir: RunDirectory) -> None:
     with pytest.raises(ConfigError, match=r"trouble\.on_nan"):
         steered(rundir, trouble={"on_nan": "forget"})

@@ -11,7 +11,6 @@ import pytest
 from tools.recording.picture import Frame, Style, film, film_seconds, in_film, picture
 from tools.recording.traces import Chart, Mark, Trace
 from tools.site import check, commands, messages, navigation
-from tools.site.__main__ import drop_empty_sitemap
 from tools.site.pages import DOCS, ROOT, with_links
 from tools.site.source_texts import Said
 from tools.site.source_texts import messages as messages_of
@@ -89,10 +88,10 @@ def test_commands_in_the_text_of_a_page_become_links_to_their_pages() -> None:
 def test_an_empty_sitemap_is_dropped_and_one_with_pages_is_kept(tmp_path: Path) -> None:
     sitemap = tmp_path / "sitemap.xml"
     sitemap.write_text("<urlset><url><loc>https://example.com/a.html</loc></url></urlset>")
-    drop_empty_sitemap(sitemap)
+    check.drop_empty_sitemap(sitemap)
     assert sitemap.exists()
     sitemap.write_text("<urlset></urlset>")
-    drop_empty_sitemap(sitemap)
+    check.drop_empty_sitemap(sitemap)
     assert not sitemap.exists()
 
 

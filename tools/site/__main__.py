@@ -22,7 +22,7 @@ def main() -> int:
     pages = stage(BUILD / "pages", generated.pages())
     wrong = navigation.write(ROOT / "zensical.toml", BUILD / "zensical.toml", pages)
     wrong += generate()
-    drop_empty_sitemap(BUILD / "site" / "sitemap.xml")
+    check.drop_empty_sitemap(BUILD / "site" / "sitemap.xml")
     wrong += check.wrong(BUILD / "site")
     if wrong:
         print(*wrong, f"The site is not built: {len(wrong)} mistakes.", sep="\n", file=sys.stderr)
@@ -50,12 +50,6 @@ def generate() -> list[str]:
     if " found\n" in said:  # "2 issues found": what comes after it is the generator's own traceback
         said = said.partition("Traceback")[0]
     return [said] if complains or done.returncode else []
-
-
-def drop_empty_sitemap(path: Path) -> None:
-    """Remove a sitemap that lists no page. Addresses need `site_url` in zensical.toml."""
-    if path.is_file() and "<loc>" not in path.read_text(encoding="utf-8"):
-        path.unlink()
 
 
 if __name__ == "__main__":

@@ -85,3 +85,9 @@ def _leads(link: str, path: Path, site: Path, pages: dict[Path, _Page]) -> bool:
     if not target.is_file() or not target.is_relative_to(site):
         return False
     return not parts.fragment or target not in pages or unquote(parts.fragment) in pages[target].anchors
+
+
+def drop_empty_sitemap(path: Path) -> None:
+    """Remove a sitemap that lists no page. Addresses need `site_url` in zensical.toml."""
+    if path.is_file() and "<loc>" not in path.read_text(encoding="utf-8"):
+        path.unlink()

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from trainerd.checkpoints import evaluations, retention
@@ -61,20 +62,24 @@ class CheckpointFiles:
         for step in self._rundir.deletions():
             self._finish_deletion(step)
 
-    def deletable(
-        self, current: int, *, upcoming: bool = False, before: int | None = None, stays: Sequence[int] = ()
-    ) -> list[int]:
-        """Return the steps that may be deleted. If `current` is still to be published, the arguments name the one
-        before it, and those that must stay."""
+    def deletable(self, current: int, *, upcoming: Point | None = None, stays: Sequence[int] = ()) -> list[int]:
+        """Return the steps that may be deleted.
+
+        Args:
+          current: the checkpoint that was just published, or is still to be.
+          upcoming: the facts about it in the second case; its call is found here.
+          stays: other steps that must stay.
+        """
         steps, pinned = self._rundir.steps_and_pins()
-        found = self._readable([step for step in steps if not (upcoming and step == current)])
+        found = self._readable([step for step in steps if upcoming is None or step != current])
         metrics = self._metrics(found)
         points = [
             Point(step, m.trained_secs, metrics[step], m.before, m.minimum, call_of(m.fingerprint), m.size)
             for step, m in found.items()
         ]
         pinned |= set(stays) | self._stays
-        points += [Point(current, before=before, call=max((each.call for each in points), default=0))] * upcoming
+        if upcoming is not None:
+            points.append(replace(upcoming, call=max((each.call for each in points), default=0)))
         return retention.deletable(points, current=current, policy=self.policy, pinned=pinned)
 
     def metrics(self) -> dict[int, Mapping[str, float]]:

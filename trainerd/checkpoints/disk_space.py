@@ -9,6 +9,7 @@ from pathlib import Path
 from trainerd import text
 from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.checkpoint_files import CheckpointFiles
+from trainerd.checkpoints.retention import Point
 from trainerd.checkpoints.snapshot import Snapshot
 from trainerd.errors import StorageError
 from trainerd.rundir.paths import RunDirectory
@@ -50,12 +51,13 @@ class DiskSpace:
         with storage(f"read {self._rundir.path}"):
             return self._free(self._rundir.path) >= needed
 
-    def make(self, snapshot: Snapshot, *, before: int | None) -> None:
+    def make(self, snapshot: Snapshot, *, before: int | None, trained_secs: float) -> None:
         """Delete before a save what would be deleted after it, if there is too little space.
 
         Args:
           snapshot: what is to be saved.
           before: the step of the checkpoint before it.
+          trained_secs: the seconds that the run has trained by then.
 
         Raises:
           NoRoomError: that makes too little space.
@@ -66,7 +68,8 @@ class DiskSpace:
         if self.has(needed):
             return
         # As if this save were there already. The one that a start would use stays, whatever comes of this one.
-        for step in self._files.deletable(snapshot.step, upcoming=True, before=before, stays=order[:1]):
+        upcoming = Point(snapshot.step, trained_secs, before=before, size=snapshot.size)
+        for step in self._files.deletable(snapshot.step, upcoming=upcoming, stays=order[:1]):
             log.info("deleting the checkpoint of step %d to have room", step, extra={"event": "room"})
             self._files.delete([step])
             if self.has(needed):

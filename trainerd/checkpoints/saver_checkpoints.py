@@ -50,7 +50,7 @@ def listed(rundir: RunDirectory) -> list[str]:
     found = checkpoint_state.listed(rundir.checkpoint_state)
     names = [name for name in found if not safe_paths.exists(rundir.path / f"{name}.json")]
     folder = rundir.given or str(rundir.path)
-    return [os.path.join(folder, name) for name in names]  # noqa: PTH118, which would spell the folder again
+    return [os.path.join(folder, name) for name in names]  # noqa: PTH118, which would spell the folder differently
 
 
 def newest_readable(rundir: RunDirectory, verify: Verify) -> Path | None:

@@ -120,7 +120,7 @@ class CheckpointStore:
         staging = self._progress.begin(self._rundir.staging(step))
         with storage(f"write the checkpoint of step {step} in {self._rundir.path}"):
             self._enter("room")
-            self.space.make(snapshot, before=self._step_before(step))
+            self.space.make(snapshot, before=self._step_before(step), trained_secs=about.trained_secs)
             try:
                 manifest = self._stage(snapshot, staging, at, about)
                 lock.require_in_place(self._rundir)  # it may have taken long

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from trainerd.errors import NotRunningError
 from trainerd.version import __version__
 
 # The folders of the commands, each with its heading.
@@ -90,10 +91,15 @@ class CommandOfRun(CommandWithExamples):
         """Parse the words, without the one that names the run: that becomes the hidden option --run."""
         given, words = self._parsed(ctx, args)
         needed = sum(each.required for each in self.params if isinstance(each, click.Argument))
-        if "logdir" not in given and len(words) > needed - ctx.resilient_parsing and _may_be_run(words[0]):
-            shorter = ([*args[:at], *args[at + 1 :]] for at, each in enumerate(args) if each == words[0])
-            args = ["--run", words[0], *next(each for each in shorter if self._parsed(ctx, each)[1] == words[1:])]
-        return super().parse_args(ctx, args)
+        least = max(0, needed - ctx.resilient_parsing)  # the last word may be missing where Tab asks
+        if "logdir" in given or len(words) <= least or not _may_be_run(words[0]):
+            return super().parse_args(ctx, args)
+        shorter = ([*args[:at], *args[at + 1 :]] for at, each in enumerate(args) if each == words[0])
+        args = ["--run", words[0], *next(each for each in shorter if self._parsed(ctx, each)[1] == words[1:])]
+        try:
+            return super().parse_args(ctx, args)
+        except NotRunningError as error:  # the word may have been meant for something else
+            raise NotRunningError(f"{error}\n{self.get_usage(ctx)}") from None
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         options, *others = super().collect_usage_pieces(ctx)
@@ -108,7 +114,15 @@ class CommandOfRun(CommandWithExamples):
 
 def _may_be_run(word: str) -> bool:
     """Return whether a first word may name a run: it is not a checkpoint, KEY=VALUE, or an option of TensorBoard."""
-    return not (word.isdigit() or word in ("best", "minimum") or "=" in word or word.startswith("-"))
+    return not (_is_whole(word) or word in ("best", "minimum") or "=" in word or word.startswith("-"))
+
+
+def _is_whole(word: str) -> bool:
+    try:
+        int(word)
+    except ValueError:
+        return False
+    return True
 
 
 class _Commands(GroupWithExamples):

@@ -129,9 +129,9 @@ def _what_is_wrong(error: click.UsageError) -> str:
 
 def _name_of(param: click.Parameter) -> str:
     """Return a parameter as the help shows it: an option by its long form, an argument in capital letters."""
-    if isinstance(param, click.Option):
+    if isinstance(param, click.Option) and not param.hidden:
         return max(param.opts, key=len)
-    name = param.human_readable_name.removesuffix("...")
+    name = (param.metavar or param.human_readable_name.upper()).removesuffix("...")
     return name[1:-1] if name.startswith("[") and name.endswith("]") else name
 
 

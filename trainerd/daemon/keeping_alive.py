@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 AGAIN_SECS, MOST_SECS = 1.0, 60.0  # between an end and the next start: more each time, unless it lived for a while
 LIVED_SECS = 60.0
-END_SECS = 10.0  # from when one has ended and stays ended until the others are stopped
+END_SECS = 10.0  # from the last end of one, until the others are stopped
 POLL_SECS = 0.05
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -37,7 +37,7 @@ class Kept:
       is_shown: whether it has this process's output; else nothing shows it.
       process: the present one.
       again_at: when it is started again, in seconds of a clock that is never set; None if it is not.
-      code: what it ended with at last; None while it lives.
+      code: the exit code of its last end; None while it lives or is started again.
     """
 
     command: Sequence[str]

@@ -292,8 +292,9 @@ class TrainerProcess:
         """Import the job, and TensorFlow with it."""
         if self._chdir:
             os.chdir(self._config.folder)
-        tensorflow_import.prepare()
-        if run_job.is_program(self._config.entry):
+        is_program = run_job.is_program(self._config.entry)
+        tensorflow_import.prepare(is_program=is_program)
+        if is_program:
             return program_of(self._config)
         with uncollected():
             with tensorflow_import.stderr_to(self._rundir.log):

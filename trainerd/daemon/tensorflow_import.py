@@ -14,13 +14,17 @@ from trainerd.job.keras_backend import require_tensorflow
 from trainerd.system.regular_files import open_to_append
 
 
-def prepare() -> None:
+def prepare(*, is_program: bool = False) -> None:
     """Limit TensorFlow's C++ messages to errors, unless the user has chosen a level; refuse another backend of Keras.
+
+    Args:
+      is_program: whether a program comes next: it may set the backend itself, or use no Keras. Its `fit` refuses it.
 
     Raises:
       BackendError: Keras runs on another backend than TensorFlow.
     """
-    require_tensorflow()
+    if not is_program:
+        require_tensorflow()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 

@@ -37,7 +37,7 @@ class Number:
     """The value and the limits of one number.
 
     Attributes:
-      value: at this boundary.
+      value: at this boundary; NaN if it cannot be set.
       minimum, maximum: its limits; infinite if it has none.
       fixed: why it cannot be set; empty if it can.
     """

@@ -516,5 +516,13 @@ def _policy(config: Config, rundir: RunDirectory) -> Policy:
         keep_minima=keep.keep_minima if keep.minima else 0,
         keep_hourly=keep.keep_hourly,
         keep_daily=keep.keep_daily,
-        max_bytes=int(keep.max_disk_share * total_bytes(rundir.path)) if keep.max_disk_share < 1 else None,
+        max_bytes=_max_bytes(keep.max_disk_share, rundir),
     )
+
+
+def _max_bytes(share: float, rundir: RunDirectory) -> int | None:
+    """Return what the checkpoints may take; None for no limit."""
+    if share < 1:
+        with contextlib.suppress(OSError):  # of a file system that is away for a moment: all are kept meanwhile
+            return int(share * total_bytes(rundir.path))
+    return None

@@ -81,7 +81,7 @@ class RunDirectory:
     @property
     def save_path(self) -> str:
         """The path that the checkpoints' names begin with, in the form in which the program names the folder."""
-        return os.path.join(self.given or str(self.path), self.basename)  # noqa: PTH118, which would spell it again
+        return os.path.join(self.given or str(self.path), self.basename)  # noqa: PTH118, which would spell it differently
 
     def worker(self, rank: int) -> RunDirectory:
         """Return the folder of a worker that is not the chief: its lock, log and state are there."""

@@ -61,7 +61,7 @@ def registry(runs: Callable[[], Sequence[RunView]], clock: Callable[[], float] =
     """Return a registry of its own with the metrics of all runs.
 
     Args:
-      runs: the runs that are watched.
+      runs: returns the runs.
       clock: seconds since 1970 (UTC).
     """
     found = CollectorRegistry(auto_describe=False)
@@ -178,7 +178,7 @@ def _events(runs: Mapping[str, RunView]) -> CounterMetricFamily:
 def _disks(runs: Mapping[str, RunView]) -> Iterator[GaugeMetricFamily]:
     found = {}
     for label, run in runs.items():
-        with contextlib.suppress(OSError):  # it may not be checked, or is gone
+        with contextlib.suppress(OSError):  # it may not be read, or is gone
             found[label] = os.statvfs(run.rundir.path)
     free = {label: disk.f_bavail * disk.f_frsize for label, disk in found.items()}
     yield _gauge("disk_free_bytes", "What is free on the disk of the run directory.", free)

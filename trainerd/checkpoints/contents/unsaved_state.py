@@ -185,7 +185,8 @@ def _named(variable: Any) -> str:
     if name == "StateVar":
         return "of a tf.random.Generator"
     if re.fullmatch(r"Variable(_\d+)?", name):
-        return f"without a name, {variable.dtype.name}{variable.shape.as_list()}"
+        shape = variable.shape.as_list() if variable.shape.rank is not None else "[...]"
+        return f"without a name, {variable.dtype.name}{shape}"
     return repr(name)
 
 

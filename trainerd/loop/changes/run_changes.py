@@ -226,7 +226,7 @@ class RunChanges:
         changes = []
         for name, now in self._session.numbers().items():
             if is_learning_rate(name) and not now.fixed:
-                lower = max(now.value * factor, now.minimum)
+                lower = max(now.value * factor, min(now.value, now.minimum))
                 self._session.assign(name, lower)
                 changes.append(Change(SET, step, lower, name))
         if not changes:

@@ -138,7 +138,7 @@ def require_saved_order(dataset: tf.data.Dataset, *, refuse: bool, begins_again:
 
 
 def require_seeds(dataset: tf.data.Dataset, *, refuse: bool) -> None:
-    """Warn of shuffles whose next orders each start draws again: neither the `shuffle` nor TensorFlow has a seed.
+    """Warn of shuffles whose next orders differ at each start: neither the `shuffle` nor TensorFlow has a seed.
 
     The elements that are fetched already are saved all the same. An order that is the same in each epoch is not.
 

@@ -108,7 +108,7 @@ def _dtype_of(array: Any) -> str:
 
 
 def _described_weights(model: Any) -> str:
-    """Describe the weights by number and shape. Keras numbers their names, in a notebook at each run of a cell."""
+    """Describe the weights by number and shape. Keras numbers their names: they differ at each run of a cell."""
     shapes = sorted((list(map(int, each.shape)), str(each.dtype)) for each in model.weights)
     digest = xxhash.xxh3_64_hexdigest(repr(shapes).encode())
     return f"{len(shapes)} with {sum(math.prod(shape) for shape, _ in shapes)} numbers, {digest}"

@@ -57,8 +57,8 @@ class CheckpointModel(Model):
       summaries: called on the summary schedule, with the default summary writer set; None for none.
 
     Raises:
-      EntryError: `checkpoint` is not a `tf.train.Checkpoint`, or its root has changed; or this is called in the
-        scope of a strategy.
+      EntryError: `checkpoint` is not a `tf.train.Checkpoint`, or has a root object of its own; or this is called in
+        the scope of a strategy.
     """
 
     calls_python = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -41,9 +42,10 @@ class Numbers:
             for name, own in self._own.items()
         }
         for name, optimizer in self._optimizers.items():
-            found[name] = number(name, float(optimizer.learning_rate.numpy()))
             if _has_schedule(optimizer):
-                found[name] = Number(found[name].value, fixed=_SCHEDULED)
+                found[name] = Number(math.nan, fixed=_SCHEDULED)
+            else:
+                found[name] = number(name, float(optimizer.learning_rate.numpy()))
         return found
 
     def assign(self, name: str, value: float) -> None:

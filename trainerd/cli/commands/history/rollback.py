@@ -60,15 +60,16 @@ def command(where: str, metric: str | None, line: int | None, run: options.RunOp
     if finished == target or (holder is None and rollback.is_at(asked, target)):  # the same command again
         say(f"went back to {target}. {start} resumes from there.")
         return
+    goes_back_here = holder is None and _is_ours(asked)
+    if not goes_back_here and rollback.is_under_way(asked):
+        raise InUseError(f"a rollback of {asked.path} is under way, or was cut short. {rollback.FINISHES}")
     if asked is rundir or rundir.steps():  # else the checkpoints are on the chief's machine, and the chief looks
         rollback.require_target(rundir, target)
-    say(_announcement(asked, target, is_training=holder is not None))
-    if holder is None and _is_ours(asked):
+        say(_announcement(rundir, target, is_training=holder is not None))
+    if goes_back_here:
         _go_back(asked, target)
         say(f"went back to {target}. {start} resumes from there.")
         return
-    if rollback.is_under_way(asked):
-        raise InUseError(f"a rollback of {asked.path} is under way, or was cut short. {rollback.FINISHES}")
     if holder is None:  # what is moved must stay the trainer's own
         RollbackRequest(target).write(asked)
         say(f"the next start goes back to {target}.")

@@ -19,7 +19,7 @@ from trainerd.errors import NotRunningError
 from trainerd.system.durable_files import storage
 from trainerd.system.regular_files import open_to_read
 
-_LINE_BYTES = 4096  # of the end of the log that are checked, for each line that is wanted
+_LINE_BYTES = 4096  # of the end of the log that are read, for each line that is wanted
 
 
 @click.command(
