@@ -34,7 +34,7 @@ def run_here(tmp_path: Path) -> Path:
         ("run train.py --config trainerd.toml", 64, "the script train.py and --config are both given. Give one"),
         ("set learning_rate 0.1", 69, "there is no run learning_rate. `trainerd list` shows your runs.\nUsage: "),
         ("pin trainerd.toml 3", 64, "RUN: expected a directory, got the file 'trainerd.toml'."),
-        ("evaluate 1_000", 64, "there is no such checkpoint in"),
+        ("evaluate 1_000", 64, "has no checkpoint of step 1000. There is none yet."),
         ("run train.sh", 64, "expected a script, such as train.py, got 'train.sh'. --config names a config."),
         ("run --adopt", 64, "--adopt and the arguments after `--` are for a script, and entry = 'job:job'."),
         ("run --rank 1", 64, "--rank is for a run on several machines, and the config has no [cluster]"),

@@ -186,10 +186,11 @@ def test_where_there_is_no_room_what_may_go_goes_first(rundir: RunDirectory) -> 
 def test_room_is_not_made_of_what_a_day_of_training_keeps(rundir: RunDirectory) -> None:
     policy = Policy(1, keep_daily=30)
     for step in (1, 2, 3):
-        CheckpointStore(rundir, policy=policy).publish(FakeSnapshot(step, 1.0), About("test", trained_secs=step * 86400.0))
+        about = About("test", trained_secs=(step - 0.5) * 86400.0)
+        CheckpointStore(rundir, policy=policy).publish(FakeSnapshot(step, 1.0), about)
     store = CheckpointStore(rundir, policy=policy, free=lambda folder: 1000)
     with pytest.raises(NoRoomError):
-        store.publish(FakeSnapshot(4, 8.0), About("test", trained_secs=3.5 * 86400.0))
+        store.publish(FakeSnapshot(4, 8.0), About("test", trained_secs=2.7 * 86400.0))
     assert rundir.steps() == [3, 2, 1]
 
 
