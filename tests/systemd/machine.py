@@ -103,6 +103,8 @@ class Machine:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        if any(cgroup.exists() for cgroup in _own_cgroups(name)):
+            raise MachineError(f"there is a machine {name}: this one needs a label of its own")
         self._folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=_MEMORY))
         self._cgroups = _own_cgroups(name)
         self._process: subprocess.Popen[bytes] | None = None

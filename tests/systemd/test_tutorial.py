@@ -18,7 +18,7 @@ FOLDER = "/home/alice/train"
 @pytest.fixture
 def booted() -> Iterator[Machine]:
     """A machine of the test's own, which it reboots."""
-    with machines.machine() as machine:
+    with machines.machine("tutorial") as machine:
         yield machine
 
 
