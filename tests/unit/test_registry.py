@@ -342,8 +342,15 @@ def test_a_table_fits_the_terminal_and_hostile_text_stays_text() -> None:
         (["evaluate", "--logdir", "nowhere", ""], []),
     ],
 )
-def test_a_shell_completes(tmp_path: Path, typed: Sequence[str], offered: list[str]) -> None:
+def test_a_shell_completes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Sequence[str], offered: list[str]
+) -> None:
     run_in(tmp_path / "one")
+    monkeypatch.chdir(tmp_path)
+    if "nowhere" in typed:  # the steps of the run here are not its
+        here = RunDirectory(tmp_path / "runs" / "digits")
+        here.create()
+        CheckpointStore(here).publish(FakeSnapshot(3000, 1.0), About("test"))
     words = " ".join(["trainerd", *typed])
     environment = {"_TRAINERD_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(typed))}
     done = CliRunner(env=environment).invoke(cli, prog_name="trainerd")

@@ -76,7 +76,8 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
             return _of_job(path, ctx) if is_argument else path
         # It may be something else than a run, one that is to begin, or one whose directory was removed while it trains.
         is_to_begin = ctx is not None and ctx.info_name in _BEFORE_START and not is_argument
-        if param is None or is_to_begin or find_removed(RunDirectory(absolute(path))) is not None:
+        is_tab = ctx is not None and ctx.resilient_parsing  # which offers nothing of another run
+        if param is None or is_to_begin or is_tab or find_removed(RunDirectory(absolute(path))) is not None:
             return path
         near = difflib.get_close_matches(str(value), names.names(runs).values(), n=1)
         hint = f"Did you mean {near[0]}?" if near else "`trainerd list` shows your runs."
