@@ -10,6 +10,7 @@ import click
 from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.manifest import Manifest
 from trainerd.cli import as_owner, completion, options
+from trainerd.cli.usage import Whole
 from trainerd.config.schema import Config
 from trainerd.errors import NotRunningError, UsageError
 from trainerd.history.choice import BEST, MINIMUM, choose
@@ -24,6 +25,22 @@ metric_option = click.option(
     shell_complete=completion.metrics,
     help="The best checkpoint by this metric.",
 )
+
+
+def target(command: options.Command) -> options.Command:
+    """Give a command the checkpoint that it goes to: its first argument, --metric and --line."""
+    for option in (
+        click.option("--line", type=Whole(min=1), help="The number of the earlier line that has STEP."),
+        click.option(
+            "--metric",
+            metavar="METRIC",
+            shell_complete=completion.metrics,
+            help="The metric of `best`, such as val_accuracy. Default: the config's `best`.",
+        ),
+        click.argument("where", metavar="STEP|best|minimum", shell_complete=completion.targets),
+    ):
+        command = option(command)
+    return command
 
 
 def words_of(words: Sequence[str], last: str) -> tuple[str | None, str]:

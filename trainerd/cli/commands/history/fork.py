@@ -10,11 +10,11 @@ from pathlib import Path
 
 import click
 
-from trainerd.cli import completion, options
+from trainerd.cli import chosen, options
 from trainerd.cli.advice import how_to_start, how_to_train_fork
 from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
-from trainerd.cli.usage import GivenPath, Whole
+from trainerd.cli.usage import GivenPath
 from trainerd.config import edit, tables
 from trainerd.config import parse as configs
 from trainerd.errors import ConfigError, UsageError
@@ -35,16 +35,9 @@ from trainerd.system.staging import require_free
         "trainerd fork digits best runs/longer --set max_steps=9000": "Make one that trains longer.",
     },
 )
-@click.argument("where", metavar="STEP|best|minimum", shell_complete=completion.targets)
+@chosen.target
 @click.argument("folder", metavar="NEWDIR", type=GivenPath(path_type=Path, file_okay=False))
 @click.option("--set", "said", multiple=True, metavar="KEY=VALUE", help="A key of the new run's config; repeatable.")
-@click.option(
-    "--metric",
-    metavar="METRIC",
-    shell_complete=completion.metrics,
-    help="The metric of `best`. Default: the config's `best`.",
-)
-@click.option("--line", type=Whole(min=1), help="The number of the earlier line that has STEP.")
 @options.of_one_run
 def command(
     where: str, folder: Path, said: tuple[str, ...], metric: str | None, line: int | None, run: options.RunOptions

@@ -10,11 +10,10 @@ import click
 
 from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.store import CheckpointStore
-from trainerd.cli import completion, options, requests
+from trainerd.cli import chosen, options, requests
 from trainerd.cli.advice import how_to_start
 from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
-from trainerd.cli.usage import Whole
 from trainerd.errors import InUseError, NotRunningError, StorageError, UsageError
 from trainerd.history import rollback
 from trainerd.history.choice import choose
@@ -34,14 +33,7 @@ from trainerd.rundir.state import Phase, read_state
     },
     exits={64: "There is no such checkpoint, or it does not verify.", 75: "Another rollback of this run is under way."},
 )
-@click.argument("where", metavar="STEP|best|minimum", shell_complete=completion.targets)
-@click.option(
-    "--metric",
-    metavar="METRIC",
-    shell_complete=completion.metrics,
-    help="The metric of `best`, such as val_accuracy. Default: the config's `best`.",
-)
-@click.option("--line", type=Whole(min=1), help="The number of the earlier line that has STEP.")
+@chosen.target
 @options.of_one_run
 def command(where: str, metric: str | None, line: int | None, run: options.RunOptions) -> None:
     """Go back to an earlier checkpoint: that of a step, the best one, or the lowest minimum of the loss.
