@@ -11,6 +11,8 @@ FOLDERS := tests/process tests/tensorflow tests/old_runs
 OLDEST_PYTHON ?= python3.11
 OLDEST := $(addprefix tests/tensorflow/test_,internals.py bundle.py hidden.py state_readers.py sessions.py shuffles.py \
   steps.py keras_fit.py kerasjob.py supervisor.py event_writer.py)
+# Keras 3.12 has no MultiOptimizer, so this test is left out there.
+OLDEST += --deselect tests/tensorflow/test_hidden.py::test_the_slots_of_an_optimizer_of_several_are_saved
 
 .PHONY: help run test test-oldest test-long test-all coverage torture lint types docs cluster-test systemd-test dist dist-test bench bench-short clean
 

@@ -359,7 +359,6 @@ def several() -> Any:
     return keras.optimizers.MultiOptimizer(lambda variable: bias if len(variable.shape) == 1 else other)
 
 
-@pytest.mark.skipif(not hasattr(keras.optimizers, "MultiOptimizer"), reason="Keras 3.12 has none")
 @pytest.mark.parametrize("kind", every(4, ["job", "state", "supervisor", "fit"]))
 def test_the_slots_of_an_optimizer_of_several_are_saved(tmp_path: Path, kind: str) -> None:
     data = tf.data.Dataset.from_tensors((X, X[:, :1])).repeat(6)
