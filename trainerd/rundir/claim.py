@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -79,6 +80,7 @@ class Claim:
         if left is not None:  # the memory is shown if the run is over; a command may not have read its answer yet
             first = replace(first, memory_bytes=left.memory_bytes, answers=left.answers)
             first = replace(first, name=left.name, tags=left.tags, notes=left.notes)
+        first = replace(first, run_id=(left.run_id if left is not None else "") or uuid.uuid4().hex)
         state = before(first)
         self._start = f"{job}, pid {holder.pid}"
         self._started_at: float | None = time.time()  # None once that is noted

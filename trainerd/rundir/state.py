@@ -197,6 +197,7 @@ class State:
       error, exit_code: why the run failed, and what the process exits with; None otherwise.
       ended: why the run was paused, or is finished; None otherwise.
       failure: how the run failed last, in this start or an earlier one; None if a checkpoint was made since.
+      run_id: tells this run from every other one, wherever its files are; its first start makes it. Empty if unknown.
       logdir, job: the run directory, and the entry that is trained.
       name, tags, notes: what the config says of the run, for a person; empty if it says nothing.
       evaluations: what an Experiment has evaluated; None for other jobs.
@@ -228,6 +229,7 @@ class State:
     exit_code: int | None = None
     ended: str | None = None
     failure: Failure | None = None
+    run_id: str = ""
     logdir: str = ""
     job: str = ""
     name: str = ""
