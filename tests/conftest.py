@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.process.trainers import Forkserver, Trainer
+from trainerd.system.resources import memory_folders
 
 Fork = Callable[..., Trainer]
 
@@ -26,6 +27,14 @@ def runs_are_remembered_elsewhere() -> Iterator[None]:
         os.environ["XDG_STATE_HOME"] = folder
         yield
         del os.environ["XDG_STATE_HOME"]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nothing_is_saved_to_memory() -> Iterator[None]:
+    """Tests that kill a process look at what is on disk; those of the memory tier turn it on."""
+    os.environ[memory_folders.VARIABLE] = ""
+    yield
+    del os.environ[memory_folders.VARIABLE]
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,25 +1,31 @@
-"""What a checkpoint costs, and how often one is made: on a clock of the test."""
+"""What a save costs, and how often one is made: on a clock of the test."""
 
 from __future__ import annotations
 
 import pytest
 
-from trainerd.loop.autosave import FIRST_SECS, MAX_SECS, MIN_SECS, Cadence
+from trainerd.loop.autosave import MAX_SECS, Cadence, SaveBudget
 from trainerd.loop.schedule import ScheduleMark
 
+FIRST_SECS, MIN_SECS = 10.0, 1.0
 
-def saved(cadence: Cadence, *, at: float, seconds: float, steps: int, per_step: float = 0.1) -> float:
+
+def budget(max_overhead: float = 0.01) -> SaveBudget:
+    return SaveBudget(max_overhead, FIRST_SECS, MIN_SECS)
+
+
+def saved(cadence: Cadence, kind: SaveBudget, *, at: float, seconds: float, steps: int, per_step: float = 0.1) -> float:
     """Train at so many seconds a step until `at`, and save while so many steps are done in so many seconds."""
     began = ScheduleMark(cadence.quiet_since.step + round((at - cadence.quiet_since.now) / per_step), at)
-    cadence.begins(began)
+    cadence.begins(kind, began)
     assert cadence.is_saving
-    cadence.ended(ScheduleMark(began.step + steps, at + seconds))
+    cadence.ended(ScheduleMark(began.step + steps, at + seconds), is_made=True)
     assert not cadence.is_saving
-    return cadence.secs
+    return kind.secs
 
 
 def test_before_anything_is_measured_it_is_a_guess() -> None:
-    assert Cadence(0.01, ScheduleMark(0, 0.0)).secs == FIRST_SECS
+    assert budget().secs == FIRST_SECS
 
 
 @pytest.mark.parametrize(
@@ -30,29 +36,38 @@ def test_before_anything_is_measured_it_is_a_guess() -> None:
         (2.0, 20, 0.01, MIN_SECS),  # nothing was lost
         (2.0, 30, 0.01, MIN_SECS),  # the steps became faster, whatever the reason
         (100.0, 0, 0.01, MAX_SECS),
+        (2.0, 15, 0.0, 0.0),  # none are made
     ],
 )
 def test_the_interval_keeps_the_cost_under_its_share(seconds: float, steps: int, overhead: float, secs: float) -> None:
-    assert saved(Cadence(overhead, ScheduleMark(0, 0.0)), at=10.0, seconds=seconds, steps=steps) == pytest.approx(secs)
+    cadence = Cadence(ScheduleMark(0, 0.0))
+    assert saved(cadence, budget(overhead), at=10.0, seconds=seconds, steps=steps) == pytest.approx(secs)
 
 
 def test_one_measurement_that_is_off_counts_half() -> None:
-    cadence = Cadence(0.01, ScheduleMark(0, 0.0))
-    saved(cadence, at=10.0, seconds=1.0, steps=9)
-    assert saved(cadence, at=30.0, seconds=1.1, steps=8) == pytest.approx(20.0)
+    cadence, kind = Cadence(ScheduleMark(0, 0.0)), budget()
+    saved(cadence, kind, at=10.0, seconds=1.0, steps=9)
+    assert saved(cadence, kind, at=30.0, seconds=1.1, steps=8) == pytest.approx(20.0)
+
+
+def test_each_kind_of_save_has_its_own_cost_beside_one_rate_of_the_steps() -> None:
+    cadence, disk, memory = Cadence(ScheduleMark(0, 0.0)), budget(), budget()
+    assert saved(cadence, disk, at=10.0, seconds=1.0, steps=5) == pytest.approx(50.0)
+    assert saved(cadence, memory, at=20.0, seconds=0.1, steps=0) == pytest.approx(10.0)
+    assert disk.secs == pytest.approx(50.0)
 
 
 def test_a_save_that_failed_reports_nothing() -> None:
-    cadence = Cadence(0.01, ScheduleMark(0, 0.0))
-    assert saved(cadence, at=10.0, seconds=1.0, steps=5) == pytest.approx(50.0)
+    cadence, kind = Cadence(ScheduleMark(0, 0.0)), budget()
+    assert saved(cadence, kind, at=10.0, seconds=1.0, steps=5) == pytest.approx(50.0)
     for at in (61.0, 62.0, 63.0):
-        cadence.begins(ScheduleMark(round(10 * at), at))
-        cadence.failed(ScheduleMark(round(10 * at), at))
-    assert not cadence.is_saving and cadence.secs == pytest.approx(50.0)
+        cadence.begins(kind, ScheduleMark(round(10 * at), at))
+        cadence.ended(ScheduleMark(round(10 * at), at), is_made=False)
+    assert not cadence.is_saving and kind.secs == pytest.approx(50.0)
 
 
 def test_without_a_step_before_nothing_can_be_said() -> None:
-    cadence = Cadence(0.01, ScheduleMark(5, 3.0))
-    cadence.begins(ScheduleMark(5, 3.0))
-    cadence.ended(ScheduleMark(5, 9.0))
-    assert cadence.secs == FIRST_SECS
+    cadence, kind = Cadence(ScheduleMark(5, 3.0)), budget()
+    cadence.begins(kind, ScheduleMark(5, 3.0))
+    cadence.ended(ScheduleMark(5, 9.0), is_made=True)
+    assert kind.secs == FIRST_SECS

@@ -44,7 +44,6 @@ from trainerd.doctor.facts import Facts, SystemdService
 from trainerd.doctor.finding import Finding, FindingKind, in_order, problem, warning, well
 from trainerd.doctor.fsync import Device
 from trainerd.doctor.memory import Limit
-from trainerd.doctor.mounts import Mount, holding
 from trainerd.doctor.permissions import User
 from trainerd.rundir import lock, run_events
 from trainerd.rundir.paths import RunDirectory
@@ -52,6 +51,8 @@ from trainerd.rundir.run_events import EventKind
 from trainerd.rundir.state import LastCheckpoint, Phase, State
 from trainerd.system import machine as machines
 from trainerd.system.machine import Machine
+from trainerd.system.resources import control_groups
+from trainerd.system.resources.mounts import Mount, holding
 from trainerd.text import printable
 
 GIB = 1 << 30
@@ -422,16 +423,16 @@ def test_memory() -> None:
 def test_the_smallest_limit_of_a_control_group_and_those_above_it_counts(tmp_path: Path) -> None:
     inner = tmp_path / "system.slice" / "trainerd.service"
     inner.mkdir(parents=True)
-    assert memory.in_group("0::/system.slice/trainerd.service\n", tmp_path) is None
+    assert control_groups.limit_in("0::/system.slice/trainerd.service\n", tmp_path) is None
     (inner / "memory.max").write_text("max\n")
     (inner.parent / "memory.max").write_text("4096\n")
-    assert memory.in_group("0::/system.slice/trainerd.service\n", tmp_path) == 4096
+    assert control_groups.limit_in("0::/system.slice/trainerd.service\n", tmp_path) == 4096
     (tmp_path / "memory" / "docker").mkdir(parents=True)
     (tmp_path / "memory" / "memory.limit_in_bytes").write_text("9223372036854771712\n")
     old = "5:cpu:/docker\n4:memory:/docker\n1:name=systemd:/docker\n"
-    assert memory.in_group(old, tmp_path) is None
+    assert control_groups.limit_in(old, tmp_path) is None
     (tmp_path / "memory" / "docker" / "memory.limit_in_bytes").write_text("8192\n")
-    assert memory.in_group(old, tmp_path) == 8192
+    assert control_groups.limit_in(old, tmp_path) == 8192
 
 
 # ---------------------------------------------------------------------- versions, GPU

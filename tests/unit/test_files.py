@@ -14,6 +14,7 @@ import pytest
 
 from trainerd.errors import StorageError
 from trainerd.system import durable_files
+from trainerd.system.resources import mounts
 
 
 def test_the_disk_of_a_file_system_with_a_number_of_its_own_is_the_one_that_is_mounted(
@@ -23,8 +24,10 @@ def test_the_disk_of_a_file_system_with_a_number_of_its_own_is_the_one_that_is_m
     memory = Path("/dev/shm")
     assert os.major(memory.stat().st_dev) == 0
 
-    def mounts(*named: tuple[str, str]) -> None:
-        found = [SimpleNamespace(device=device, mountpoint=mountpoint) for device, mountpoint in named]
+    def mount(*named: tuple[str, str]) -> None:
+        found = [
+            SimpleNamespace(device=device, mountpoint=mountpoint, fstype="", opts="") for device, mountpoint in named
+        ]
         monkeypatch.setattr(psutil, "disk_partitions", lambda all: found)
 
     null, of_null, of_all_disks, read_text = Path("/dev/null").stat().st_rdev, 42, 7, Path.read_text
@@ -33,13 +36,13 @@ def test_the_disk_of_a_file_system_with_a_number_of_its_own_is_the_one_that_is_m
         "/proc/vmstat": f"nr_free_pages 1\nnr_written {of_all_disks}\n",
     }
     monkeypatch.setattr(Path, "read_text", lambda path: kernel[str(path)] if str(path) in kernel else read_text(path))
-    mounts(("/dev/zero", "/"), ("/dev/null", "/dev/shm"), ("/dev/zero", "/dev/sh"))
-    assert durable_files.written_back(memory) == of_null
+    mount(("/dev/zero", "/"), ("/dev/null", "/dev/shm"), ("/dev/zero", "/dev/sh"))
+    assert mounts.written_back(memory) == of_null
     for elsewhere in ("tmpfs", "server:/folder"):
-        mounts((elsewhere, "/dev/shm"))
-        assert durable_files.written_back(memory) == of_all_disks
-    mounts()
-    assert durable_files.written_back(memory) == of_all_disks
+        mount((elsewhere, "/dev/shm"))
+        assert mounts.written_back(memory) == of_all_disks
+    mount()
+    assert mounts.written_back(memory) == of_all_disks
 
 
 @pytest.mark.parametrize("kind", ["link", "FIFO", "file"])

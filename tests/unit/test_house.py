@@ -24,6 +24,7 @@ ROOT = Path(trainerd.__file__).parent
 FLOORS = [
     {"errors", "text", "version"},
     {"system"},
+    {"system/resources"},
     {"rundir"},
     {"job"},
     {"config"},

@@ -90,6 +90,7 @@ TOPICS = {
     "sessions/keras": ("Keras models", "keras.md"),
     "sessions/tf1": ("TensorFlow 1 graphs", "jobs.md"),
     "sessions/tf2": ("TensorFlow 2 jobs", "jobs.md"),
+    "system/resources": ("Saving to memory", "reliability.md"),
     "watch": ("Watcher", "watch.md"),
     "workers": ("Several workers", "many-machines.md"),
 }

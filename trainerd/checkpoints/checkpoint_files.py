@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainerd.checkpoints import evaluations, retention
 from trainerd.checkpoints import manifest as manifests
-from trainerd.checkpoints.manifest import DamagedError, Manifest
+from trainerd.checkpoints.manifest import MEMORY, DamagedError, Manifest
 from trainerd.checkpoints.retention import Point, Policy
 from trainerd.config.fingerprint import call_of
 from trainerd.errors import DataError
@@ -74,7 +74,16 @@ class CheckpointFiles:
         found = self._readable([step for step in steps if upcoming is None or step != current])
         metrics = self._metrics(found)
         points = [
-            Point(step, m.trained_secs, metrics[step], m.before, m.minimum, call_of(m.fingerprint), m.size)
+            Point(
+                step,
+                m.trained_secs,
+                metrics[step],
+                m.before,
+                m.minimum,
+                call_of(m.fingerprint),
+                m.size,
+                is_from_memory=m.reason == MEMORY,
+            )
             for step, m in found.items()
         ]
         pinned |= set(stays) | self._stays

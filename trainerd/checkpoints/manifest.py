@@ -27,6 +27,7 @@ FORMAT = 3
 _LIMIT = 16 * MIB  # a manifest has a line for each file and for each metric
 MINIMUM = "minimum"  # the reason of a checkpoint of a minimum of the loss
 LOWEST = "lowest"  # and of the lowest boundary of a valley from which the loss has not turned up yet
+MEMORY = "memory"  # the reason of a state that was in memory when its process was killed
 FINISH = "finish"  # the reason of a checkpoint with which a session has come to its own end
 
 
@@ -162,6 +163,28 @@ def sound(path: Path, *, checked: bool = True) -> Manifest | None:
         return read(path, checked=checked)
     except DamagedError:
         return None
+
+
+def records(
+    folder: Path,
+    digests: Mapping[str, str],
+    moved: Callable[[int], None],
+    before_each: Callable[[], None] = lambda: None,
+) -> dict[str, FileRecord]:
+    """Return the records of all files in a folder.
+
+    Args:
+      folder: the folder.
+      digests: the checksums that are known already, by the files' names.
+      moved: called with the number of bytes that are read.
+      before_each: called before each file.
+    """
+    found = {}
+    for path in [path for path in safe_paths.starting_with(folder, "") if safe_paths.is_file(path)]:
+        before_each()
+        known = digests.get(path.name)
+        found[path.name] = FileRecord(safe_paths.size(path), known) if known else FileRecord.of(path, moved)
+    return found
 
 
 def is_needed(name: str) -> bool:

@@ -20,7 +20,7 @@ class Point:
 
     They are its step, the seconds trained up to it, its metrics, and the step of the one before it, if that is known.
     If it is the lowest of a valley of the loss so far, they include that minimum. `call` numbers the call of `fit` that
-    saved it, from 0. `size` is in bytes.
+    saved it, from 0. `size` is in bytes. `is_from_memory` says that it was in memory when its process was killed.
     """
 
     step: int
@@ -30,6 +30,7 @@ class Point:
     minimum: Minimum | None = None
     call: int = 0
     size: int = 0
+    is_from_memory: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,9 @@ def lowest_of_valleys(line: Sequence[Point], count: int) -> set[int]:
 
 
 def _newest(line: Sequence[Point], policy: Policy) -> set[int]:
-    return {point.step for point in line[-policy.keep_last :]}
+    """Return the newest steps. Those from memory do not count: a process that dies soon after each start would fill the
+    places of the checkpoints before."""
+    return set([point.step for point in line if not point.is_from_memory][-policy.keep_last :])
 
 
 def _ends_of_calls(line: Sequence[Point]) -> set[int]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainerd.rundir.paths import RunDirectory
-from trainerd.system.durable_files import written_back
+from trainerd.system.resources.mounts import written_back
 
 
 class SaveProgress:

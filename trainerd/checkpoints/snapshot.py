@@ -17,8 +17,8 @@ auto: as host; or as share while the GPU has room.
 """
 
 
-class Snapshot(Protocol):
-    """The state at one boundary."""
+class Writable(Protocol):
+    """A state that can be written as the files of a checkpoint."""
 
     @property
     def step(self) -> int:
@@ -42,6 +42,10 @@ class Snapshot(Protocol):
           OSError: it cannot be written.
           UnsoundError: it holds a NaN, and must not be saved.
         """
+
+
+class Snapshot(Writable, Protocol):
+    """The state at one boundary."""
 
     def first_change(self, later: Any) -> str | None:
         """Return what differs in a later snapshot of the same model, in words; None if nothing does."""

@@ -12,15 +12,17 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
+from trainerd import text
 from trainerd.checkpoints import catalogue, checkpoint_state
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.checkpoint_files import CheckpointFiles
 from trainerd.checkpoints.checkpoint_state import StateFile
 from trainerd.checkpoints.disk_space import DiskSpace
 from trainerd.checkpoints.manifest import About, FileRecord, Manifest
+from trainerd.checkpoints.memory_tier import MemoryTier
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.save_progress import SaveProgress
-from trainerd.checkpoints.snapshot import Snapshot
+from trainerd.checkpoints.snapshot import Snapshot, Writable
 from trainerd.errors import StorageError
 from trainerd.rundir import lock, run_events
 from trainerd.rundir.paths import RunDirectory
@@ -56,6 +58,7 @@ class CheckpointStore:
 
     Attributes:
       space: what a checkpoint needs on the file system.
+      memory: the newest state in memory.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class CheckpointStore:
         self._enter = self._progress.enter
         self._files = CheckpointFiles(rundir, policy or Policy(), self._enter)
         self.space = DiskSpace(rundir, self._files, free)
+        self.memory = MemoryTier(rundir)
 
     def progress(self) -> object:
         """Return a value that changes while the save under way makes progress; see `SaveProgress.value`."""
@@ -94,9 +98,11 @@ class CheckpointStore:
     def resumed(self, step: int) -> None:
         """Record that the run resumes from the checkpoint of this step.
 
-        Later checkpoints are left behind as training passes their steps.
+        Later checkpoints are left behind as training passes their steps. What is in memory is older, or of what the run
+        has left.
         """
         self._before = step
+        self.memory.clear()
 
     def publish(
         self, snapshot: Snapshot, about: About, announce: Callable[[LastCheckpoint], None] = lambda saved: None
@@ -117,22 +123,10 @@ class CheckpointStore:
         """
         step, started, at = snapshot.step, self._timer(), time.time()
         lock.require_in_place(self._rundir)
-        staging = self._progress.begin(self._rundir.staging(step))
         with storage(f"write the checkpoint of step {step} in {self._rundir.path}"):
             self._enter("room")
             self.space.make(snapshot, before=self._step_before(step), trained_secs=about.trained_secs)
-            try:
-                manifest = self._stage(snapshot, staging, at, about)
-                lock.require_in_place(self._rundir)  # it may have taken long
-                self._publish(manifest, staging)
-            except OSError:
-                if lock.is_in_place(self._rundir):
-                    self._files.restore_aside(step)
-                    self._forget_half_published(staging)
-                raise
-            finally:
-                if lock.is_in_place(self._rundir):  # else it is another's
-                    _remove_staging(staging)
+            manifest = self._write(snapshot, at, about)
             newest = self._before if self._before is not None and step < self._before else step
             self._given_up = self._name(newest)
         self._before = newest
@@ -149,6 +143,64 @@ class CheckpointStore:
         self._finish_publish(step)
         self.tidy()
         return saved
+
+    def _write(self, snapshot: Writable, at: float, about: About) -> Manifest:
+        """Write all files of a checkpoint and publish it, or leave nothing of it."""
+        staging = self._progress.begin(self._rundir.staging(snapshot.step))
+        try:
+            manifest = self._stage(snapshot, staging, at, about)
+            lock.require_in_place(self._rundir)  # it may have taken long
+            self._publish(manifest, staging)
+        except OSError:
+            if lock.is_in_place(self._rundir):
+                self._files.restore_aside(snapshot.step)
+                self._forget_half_published(staging)
+            raise
+        finally:
+            if lock.is_in_place(self._rundir):  # else it is another's
+                _remove_staging(staging)
+        return manifest
+
+    def write_to_memory(self, snapshot: Snapshot, about: About, moved: Callable[[int], None]) -> Manifest:
+        """Write a snapshot to memory, between two checkpoints; see `MemoryTier.save`.
+
+        Args:
+          snapshot: the state.
+          about: the facts about its boundary.
+          moved: called with the number of bytes done. What it raises ends the save, and this raises.
+        """
+
+        def both(size: int) -> None:
+            self._progress.moved(size)
+            moved(size)
+
+        return self.memory.save(snapshot, about, self._before, both)
+
+    def _take_from_memory(self) -> None:
+        """Make a checkpoint of what a killed process had in memory, if it is the continuation of the newest one.
+
+        Nothing is deleted for it. A rollback that is under way has left it behind.
+        """
+        rundir, found = self._rundir, self.memory.newest()
+        if found is None or any(map(safe_paths.exists, (rundir.rollback_moves, rundir.rollback_returns))):
+            return
+        self._before = next(iter(catalogue.resume_order(rundir)), None)
+        if found.manifest.before != self._before or (self._before or 0) >= found.step:
+            return
+        with storage(f"write the checkpoint of step {found.step} in {rundir.path}"):
+            if not self.space.has(found.size):
+                raise StorageError(
+                    f"step {found.step} is in memory, where the process that was killed left it, and {rundir.path} has "
+                    f"no room for its {text.size(found.size)}. Free some space on that file system; or remove "
+                    f"{found.folder.parent} to resume from the last checkpoint."
+                )
+            self._write(found, found.manifest.at, found.about)
+            self._write_state_file(found.step)
+        log.info(
+            "step %d was in memory when the process was killed, and is a checkpoint now",
+            found.step,
+            extra={"event": "checkpoint", "step": found.step, "reason": found.about.reason},
+        )
 
     def _note_best(self, new: Manifest) -> None:
         """Note a checkpoint that is better than all that there are."""
@@ -179,7 +231,13 @@ class CheckpointStore:
         return bool(self._given_up)
 
     def clean(self) -> None:
-        """Remove what a killed save or deletion left behind, and put back what it had set aside."""
+        """Remove what a killed save or deletion left behind, and put back what it had set aside.
+
+        What was in memory becomes a checkpoint.
+
+        Raises:
+          StorageError: a file cannot be written or removed.
+        """
         lock.require_in_place(self._rundir)
         with storage(f"clean {self._rundir.path}"):
             self._files.finish_deletions()
@@ -193,10 +251,11 @@ class CheckpointStore:
             of_lines = safe_paths.starting_with(lines, "") if safe_paths.is_folder(lines) else []
             for folder in (self._rundir.path, *filter(safe_paths.is_folder, of_lines)):
                 remove_temporaries(folder)
+        self._take_from_memory()
 
     # ------------------------------------------------------------------ a publish
 
-    def _stage(self, snapshot: Snapshot, staging: Path, at: float, about: About) -> Manifest:
+    def _stage(self, snapshot: Writable, staging: Path, at: float, about: About) -> Manifest:
         """Write all files of a checkpoint, its manifest among them, and put them on disk."""
         self._enter("stage")
         _remove_staging(staging)
@@ -207,13 +266,7 @@ class CheckpointStore:
         for path in files:
             self._enter("fsync")
             fsync_file(path)
-        records = {}
-        for path in files:
-            self._enter("record")
-            known = digests.get(path.name)
-            records[path.name] = (
-                FileRecord(safe_paths.size(path), known) if known else FileRecord.of(path, self._progress.moved)
-            )
+        records = manifests.records(staging, digests, self._progress.moved, lambda: self._enter("record"))
         before = self._step_before(snapshot.step)
         manifest = Manifest(**vars(about), step=snapshot.step, at=at, files=records, before=before)
         self._enter("describe")

@@ -22,6 +22,9 @@ Hours = Annotated[float, Meta(ge=0, le=1e6)]
 Share = Annotated[float, Meta(ge=0.0001, le=1)]
 
 
+ShareOrNone = Annotated[float, Meta(ge=0, le=1)]
+
+
 Count = Annotated[int, Meta(ge=0, le=2**62)]
 
 
@@ -50,6 +53,15 @@ class CheckpointConfig:
         600.0, "s", 'Seconds between checkpoints. "auto": as few as `max_overhead` allows. 0: none on a clock.'
     )
     max_overhead: Share = key(0.01, "", 'With "auto", the share of the time that saving may cost.')
+    disk_writes_per_day: Annotated[float, Meta(ge=0.001, le=1e6)] = key(
+        100.0, "GB", 'With "auto", how much checkpoints may write to the disk in a day of training, to spare an SSD.'
+    )
+    memory_overhead: ShareOrNone = key(
+        0.01,
+        "",
+        "The share of the time that saving to memory may cost, between checkpoints. If the process is killed, the next "
+        "start resumes from memory. 0: nothing is saved to memory.",
+    )
     save_model_steps: Count = key(0, "steps", "Steps between checkpoints. 0: none by steps.")
     keep_last: Positive = key(5, "checkpoints", "How many of the newest checkpoints are kept.")
     keep_every_hours: Hours = key(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from trainerd import text
 from trainerd.doctor.facts import Facts
 from trainerd.doctor.finding import Finding, problem, warning, well
-from trainerd.doctor.mounts import Mount, holding
+from trainerd.system.resources.mounts import Mount, holding
 
 _FAT_BYTES = (4 << 30) - 1  # the longest file
 _MEMORY = ("tmpfs", "ramfs")

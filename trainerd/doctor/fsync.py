@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainerd.doctor.facts import Facts
 from trainerd.doctor.finding import Finding, problem, warning, well
-from trainerd.doctor.mounts import Mount, holding
+from trainerd.system.resources.mounts import Mount, holding
 
 _TIMES = 5
 _BLOCK = b"\0" * 4096

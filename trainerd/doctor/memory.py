@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import psutil
 
 from trainerd import text
 from trainerd.doctor.facts import Facts
 from trainerd.doctor.finding import Finding, problem, warning, well
+from trainerd.system.resources import control_groups, memory_folders
 
 _TIGHT = 0.9  # of a limit
-_CGROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
@@ -37,10 +36,22 @@ def check(facts: Facts) -> Iterator[Finding]:
     if facts.service is not None and facts.properties.get("MemoryMax", "").isdigit():
         edit = f"`{facts.service.systemctl} edit {facts.service.name}`, and set a larger MemoryMax= under [Service]"
         found.append(Limit(int(facts.properties["MemoryMax"]), f"MemoryMax= of {facts.service.name} is", edit))
-    of_process = Path(f"/proc/{facts.pid or 'self'}/cgroup").read_text()
-    if (size := in_group(of_process, _CGROUPS)) is not None:
+    if (size := control_groups.memory_limit(facts.pid)) is not None:
         found.append(Limit(size, "the control group is allowed", "raise the limit of the container or the job"))
+    yield from tier(facts)
     yield judge(facts.memory_bytes, facts.newest.size if facts.newest is not None else 0, found)
+
+
+def tier(facts: Facts) -> Iterator[Finding]:
+    """Return the finding on saves to memory, as the trainer reported it last."""
+    state = facts.state
+    if not facts.config.checkpoint.memory_overhead or state is None:
+        return
+    if state.memory_tier.off:
+        cure = f"free some memory; or set {memory_folders.VARIABLE} to another folder; or `memory_overhead = 0`."
+        yield replace(warning(f"nothing is saved to memory: {state.memory_tier.off}", cure), subject="memory tier")
+    elif state.memory_tier.step is not None:
+        yield replace(well(f"step {state.memory_tier.step} is in {state.memory_tier.path}"), subject="memory tier")
 
 
 def judge(resident: int | None, snapshot: int, limits: list[Limit]) -> Finding:
@@ -65,37 +76,3 @@ def judge(resident: int | None, snapshot: int, limits: list[Limit]) -> Finding:
     if peak > _TIGHT * limit.size:
         return warning(f"{needs}, which is tight", cure)
     return well(needs)
-
-
-def in_group(cgroup: str, root: Path) -> int | None:
-    """Return the smallest memory limit of the control groups of a process, those above it included; None for none.
-
-    Args:
-      cgroup: the text of /proc/PID/cgroup, of version 1, 2 or both.
-      root: where control groups are mounted.
-    """
-    found = [size for folder, name in _folders(cgroup, root) if (size := _size(folder / name)) is not None]
-    return min(found, default=None)
-
-
-def _folders(cgroup: str, root: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the folders that may have a limit, and its file's name. A container sees its own group as the root."""
-    for line in cgroup.splitlines():
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if number == "0" and not controllers:
-            mounted, name = root, "memory.max"
-        elif "memory" in controllers.split(","):
-            mounted, name = root / "memory", "memory.limit_in_bytes"
-        else:
-            continue
-        place = mounted / path.lstrip("/")
-        yield from ((each, name) for each in (place, *place.parents) if each.is_relative_to(mounted))
-
-
-def _size(file: Path) -> int | None:
-    try:
-        said = file.read_text().strip()
-    except OSError:
-        return None
-    return int(said) if said.isdigit() and int(said) < 1 << 60 else None  # version 1 has a huge number for none

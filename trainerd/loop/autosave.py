@@ -2,68 +2,94 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainerd.loop.schedule import ScheduleMark
 
-FIRST_SECS = 10.0  # before anything was measured
-MIN_SECS = 1.0
 MAX_SECS = 3600.0
 _WEIGHT = 0.5  # of the newest measurement
 
 
 @dataclass
+class SaveBudget:
+    """The cost of saves of one kind, and the seconds between two that it allows.
+
+    Args:
+      max_overhead: the share of the time that they may cost, such as 0.01. 0: none are made.
+      first_secs: the seconds before the first one, whose cost is not known.
+      min_secs: the least seconds between two.
+
+    Attributes:
+      cost: seconds that one costs, smoothed; None before the first.
+    """
+
+    max_overhead: float
+    first_secs: float
+    min_secs: float
+    cost: float | None = None
+
+    def allow(self, max_overhead: float) -> None:
+        """Let saves cost this share of the time from now on."""
+        self.max_overhead = max_overhead
+
+    def learn(self, lost: float) -> None:
+        """Take note of the seconds that the loop has lost by one."""
+        self.cost = lost if self.cost is None else (1 - _WEIGHT) * self.cost + _WEIGHT * lost
+
+    @property
+    def secs(self) -> float:
+        """The interval; 0 if none are made."""
+        if not self.max_overhead:
+            return 0.0
+        return (
+            self.first_secs if self.cost is None else min(MAX_SECS, max(self.min_secs, self.cost / self.max_overhead))
+        )
+
+
+@dataclass
 class Cadence:
-    """Measures what a checkpoint costs the loop, and says how many seconds are to lie between two.
+    """Measures what each save costs the loop.
 
     The cost is what the loop lost: the time from the boundary at which a save began to the first one after it ended,
     less what the steps done meanwhile take while nothing is saved.
 
     Args:
-      max_overhead: the share of the time that saving may cost, such as 0.01.
       quiet_since: the boundary since which nothing has been saved.
 
     Attributes:
-      cost: seconds that one checkpoint costs, smoothed; None before the first.
+      disk: the budget of checkpoints.
+      memory: the budget of saves to memory.
     """
 
-    max_overhead: float
     quiet_since: ScheduleMark
-    cost: float | None = None
-    _began: ScheduleMark | None = None
+    disk: SaveBudget = field(default_factory=lambda: SaveBudget(0.01, first_secs=10.0, min_secs=60.0))
+    memory: SaveBudget = field(default_factory=lambda: SaveBudget(0.01, first_secs=2.0, min_secs=1.0))
+    _began: tuple[SaveBudget, ScheduleMark] | None = None
     _per_step: float | None = None
-
-    def allow(self, max_overhead: float) -> None:
-        """Let saving cost this share of the time from now on."""
-        self.max_overhead = max_overhead
 
     def begin(self, mark: ScheduleMark) -> None:
         """Record that training begins at this boundary, and that nothing is being saved."""
         self.quiet_since = mark
 
-    def begins(self, mark: ScheduleMark) -> None:
-        """Record that a save begins at this boundary."""
+    def begins(self, budget: SaveBudget, mark: ScheduleMark) -> None:
+        """Record that a save of this budget begins at this boundary."""
         steps = mark.step - self.quiet_since.step
         if steps > 0 and mark.now > self.quiet_since.now:
             self._per_step = (mark.now - self.quiet_since.now) / steps
-        self._began = mark
+        self._began = budget, mark
 
-    def ended(self, mark: ScheduleMark) -> None:
-        """Record the first boundary after the end of the save that began last."""
+    def ended(self, mark: ScheduleMark, *, is_made: bool) -> None:
+        """Record the first boundary after the end of the save that began last.
+
+        Args:
+          mark: the boundary.
+          is_made: whether it was made. One that was not does not show what a save costs.
+        """
         began, self._began, self.quiet_since = self._began, None, mark
-        if began is None or self._per_step is None:
+        if began is None or self._per_step is None or not is_made:
             return
-        lost = max(0.0, mark.now - began.now - (mark.step - began.step) * self._per_step)
-        self.cost = lost if self.cost is None else (1 - _WEIGHT) * self.cost + _WEIGHT * lost
-
-    def failed(self, mark: ScheduleMark) -> None:
-        """Record that the last save ended without a checkpoint: it does not show what a checkpoint costs."""
-        self._began, self.quiet_since = None, mark
-
-    @property
-    def secs(self) -> float:
-        """The interval."""
-        return FIRST_SECS if self.cost is None else min(MAX_SECS, max(MIN_SECS, self.cost / self.max_overhead))
+        budget, start = began
+        budget.learn(max(0.0, mark.now - start.now - (mark.step - start.step) * self._per_step))
 
     @property
     def is_saving(self) -> bool:

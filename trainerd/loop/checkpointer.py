@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.disk_space import NoRoomError
 from trainerd.checkpoints.lineage import Change
-from trainerd.checkpoints.manifest import LOWEST, MINIMUM, About, Manifest
+from trainerd.checkpoints.manifest import LOWEST, MEMORY, MINIMUM, About, Manifest
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.snapshot import Kept, Snapshot, UnsoundError
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config.fingerprint import Fingerprint, are_of_one_call
 from trainerd.config.schema import CheckpointConfig, Config
 from trainerd.errors import JobError, StorageError
-from trainerd.loop.autosave import Cadence
+from trainerd.loop.autosave import MAX_SECS, Cadence
 from trainerd.loop.boundary_state import BoundaryState
 from trainerd.loop.contract import Savable
 from trainerd.loop.flag import Flag, Request
@@ -32,7 +32,7 @@ from trainerd.rundir.answers import Answers
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.run_events import EventKind
-from trainerd.rundir.state import LastCheckpoint, Phase
+from trainerd.rundir.state import LastCheckpoint, MemoryTierState, Phase
 from trainerd.system.backoff import Backoff
 from trainerd.system.still import Still
 from trainerd.system.threads import Background
@@ -41,6 +41,8 @@ from trainerd.text import next_start
 log = logging.getLogger(__name__)
 
 POLL_SECS = 0.5
+_DAY = 86400.0  # seconds
+_OFF_SECS = 60.0  # after which a save to memory that was not possible is tried again
 _OTHER = -1  # in place of the changes of a session
 _FAILED = "the last save failed"
 _HANGS = "a save hangs"
@@ -55,6 +57,7 @@ class Save:
       ids: of the commands that wait for it.
       changes: of the session, when its snapshot was taken.
       error: why it could not be made; None while it is under way, and where it was.
+      is_to_memory: whether it goes to memory, and not to the disk. It gives way to every other.
       done: set when it is over.
       still: for how long it has made no progress.
     """
@@ -64,8 +67,13 @@ class Save:
     ids: list[str] = field(default_factory=list)
     changes: int = 0
     error: StorageError | UnsoundError | None = None
+    is_to_memory: bool = False
     done: threading.Event = field(default_factory=threading.Event)
     still: Still = field(default_factory=Still)
+
+
+class _GaveWay(Exception):
+    """A save to memory ended early, since another save waits."""
 
 
 class Checkpointer:
@@ -82,7 +90,8 @@ class Checkpointer:
       reporter: shows each checkpoint and each failure.
       flag: raised when a save has ended.
       writer: the thread that writes.
-      before_save: called with the step before its state is taken.
+      before_save: called with the step before its state is taken; None for nothing. It expects a checkpoint each time,
+        so if there is one, nothing is saved to memory.
       timer: seconds on a clock that is never set.
 
     Attributes:
@@ -102,13 +111,13 @@ class Checkpointer:
         flag: Flag,
         *,
         writer: Background | None = None,
-        before_save: Callable[[int], None] = lambda step: None,
+        before_save: Callable[[int], None] | None = None,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self.store = store
         self.answers = Answers(reporter)
         self.retry_at = math.inf
-        self.cadence = Cadence(0.01, ScheduleMark(0, timer()))
+        self.cadence = Cadence(ScheduleMark(0, timer()))
         self._kept: Kept = "auto"
         self.lineage: tuple[Change, ...] = ()
         self.minima = Minima(CheckpointConfig(), lambda step, loss: recorder.mark("minimum", step, loss), timer=timer)
@@ -132,6 +141,7 @@ class Checkpointer:
         self._needs = 0  # bytes, where a save waits for room
         self._is_closing = False
         self._is_last = False  # whether somebody waits for the save under way, and gets its error
+        self._is_awaited = False  # whether the loop waits for the save under way
         self._trained_before = 0.0
         self._began_at = timer()
 
@@ -170,7 +180,9 @@ class Checkpointer:
         """
         self.store.keep(policy)
         self.minima.reconfigure(config.checkpoint)
-        self.cadence.allow(config.checkpoint.max_overhead)
+        self.cadence.disk.allow(config.checkpoint.max_overhead)
+        is_possible = self._before_save is None and self.store.memory.is_possible
+        self.cadence.memory.allow(config.checkpoint.memory_overhead if is_possible else 0.0)
         self._kept = config.checkpoint.snapshot
         self._hang_secs = config.watchdog.save_secs or math.inf
 
@@ -232,7 +244,7 @@ class Checkpointer:
         if reason == "schedule" and self.retry_at < math.inf:
             return
         if self.is_busy:
-            if reason not in ("schedule", "retry"):
+            if reason not in ("schedule", "retry") or (self._now and self._now.is_to_memory):
                 waiting = self._next.ids if self._next else []
                 self._next = Save(0, About(reason), waiting + (ids or []))
             return
@@ -246,14 +258,48 @@ class Checkpointer:
             return
         self._left_out = None
         self._look(session, is_saved=True)
-        self._before_save(step)
+        if self._before_save is not None:
+            self._before_save(step)
         mark = ScheduleMark(step, self._training_time())
         changes, snapshot = session.changes, session.snapshot(self._kept)
         self._needs, self.retry_at = 0, math.inf
-        self.cadence.begins(mark)
+        self.cadence.begins(self.cadence.disk, mark)
         self._reporter.update(saving=step)
         save = Save(step, self._about(reason, step, unfinished), ids or [], changes)
         self._submit(save, snapshot, self.minima.to_save_with(step))
+
+    def start_to_memory(self, session: Savable) -> None:
+        """Take a snapshot, and write it to memory in the background; not while another save is under way.
+
+        Raises:
+          JobError: the save before was of a state that must not be saved.
+        """
+        self._require_sound()
+        if self.is_busy or not session.has_all_variables or self._is_saved(session, ()):
+            return
+        mark = ScheduleMark(session.step, self._training_time())
+        save = Save(session.step, self._about(MEMORY, session.step), is_to_memory=True)
+        snapshot = session.snapshot(self._kept)
+        self.cadence.begins(self.cadence.memory, mark)
+        self._now = save
+
+        def write() -> None:
+            self._write_to_memory(save, snapshot)
+            save.done.set()
+            self._flag.raise_for(Request.TICK)
+
+        self._writer.submit(write)
+
+    @property
+    def memory_secs(self) -> float:
+        """The seconds between two saves to memory; 0 for none."""
+        secs = self.cadence.memory.secs
+        return max(secs, _OFF_SECS) if secs and self._reporter.state.memory_tier.off else secs
+
+    def secs_for(self, disk_writes_per_day: float) -> float:
+        """Return the seconds between checkpoints as large as the last one, for so many gigabytes (10^9 bytes) a day."""
+        size = self._last.bytes if self._last is not None else 0
+        return min(MAX_SECS, size * _DAY / (disk_writes_per_day * 1e9))
 
     def _about(self, reason: str, step: int, unfinished: Sequence[str] = ()) -> About:
         """Return the known facts about this boundary."""
@@ -310,19 +356,23 @@ class Checkpointer:
         self._left_out = StorageError(why)
         self.answers.give(ids, None, why)
 
-    def finish_save(self, session: Savable) -> None:
-        """Take note of the save that ended, if one did. The loop calls this at every boundary.
+    def finish_save(self, session: Savable) -> bool:
+        """Take note of the save that ended. The loop calls this at every boundary.
+
+        Returns:
+          Whether one has ended: what it cost may have changed the schedule.
 
         Raises:
           JobError: it was of a state that must not be saved.
         """
-        if self.cadence.is_saving and not self.is_busy:
-            mark = ScheduleMark(session.step, self._training_time())
-            self.cadence.ended(mark) if self._now and self._now.error is None else self.cadence.failed(mark)
+        if has_ended := self.cadence.is_saving and not self.is_busy:
+            is_made = self._now is not None and self._now.error is None
+            self.cadence.ended(ScheduleMark(session.step, self._training_time()), is_made=is_made)
         self._require_sound()
         if self._next is not None and not self.is_busy:
             waiting, self._next = self._next, None
             self.start(session, waiting.about.reason, waiting.ids)
+        return has_ended
 
     def _require_sound(self) -> None:
         if (save := self._unsound) is not None:
@@ -378,7 +428,7 @@ class Checkpointer:
                 waiting, self._next = self._next, None
                 self.start(session, reason, [*(waiting.ids if waiting else ()), *ids], unfinished)
                 self.wait()
-            failed = self._now.error if self._now is not None and self._now.about.reason != MINIMUM else None
+            failed = self._now.error if self._now and self._now.about.reason not in (MINIMUM, MEMORY) else None
             self._save_minimum()
             self.wait()
             if self._left_out is not None:
@@ -387,6 +437,13 @@ class Checkpointer:
             self._require_sound()
         elif failed is not None:
             raise failed
+        if is_last:
+            self.forget_memory()
+
+    def forget_memory(self) -> None:
+        """Remove what is in memory: the disk has it, or it is not to be resumed."""
+        self.store.memory.clear()
+        self._reporter.set(memory_tier=MemoryTierState())
 
     @contextlib.contextmanager
     def _as_last(self) -> Iterator[None]:
@@ -413,14 +470,17 @@ class Checkpointer:
         Raises:
           StorageError: it hangs.
         """
-        save = self._now
-        while save is not None and not save.done.wait(POLL_SECS):
-            if self._is_hung(save):
-                raise StorageError(
-                    f"the save of step {save.step} in {self._rundir.path} makes no progress for {self._hang_secs:g} s, "
-                    f"so the run ends without it. The next start {self.next_start}. "
-                    "`dmesg` shows errors of the disk."
-                )
+        save, self._is_awaited = self._now, True
+        try:
+            while save is not None and not save.done.wait(POLL_SECS):
+                if self._is_hung(save):
+                    raise StorageError(
+                        f"the save of step {save.step} in {self._rundir.path} makes no progress for "
+                        f"{self._hang_secs:g} s, so the run ends without it. The next start {self.next_start}. "
+                        "`dmesg` shows errors of the disk."
+                    )
+        finally:
+            self._is_awaited = False
 
     def _is_hung(self, save: Save) -> bool:
         return save.still.secs(self.store.progress(), self._timer()) >= self._hang_secs
@@ -444,6 +504,32 @@ class Checkpointer:
         finally:
             snapshot.release()
         return save.error is None
+
+    def _write_to_memory(self, save: Save, snapshot: Snapshot) -> None:
+        """Write a state to memory, unless another save waits. If it cannot be written, the state says why."""
+
+        def moved(size: int) -> None:
+            if self._next is not None or self._is_awaited:
+                raise _GaveWay
+
+        try:
+            self._recorder.flush()
+            saved = self.store.write_to_memory(snapshot, save.about, moved)
+            path = str(self.store.memory.folder)
+            self._reporter.set(memory_tier=MemoryTierState(saved.step, saved.at, saved.size, path))
+        except _GaveWay:
+            save.error = StorageError("another save waits")
+        except UnsoundError as error:
+            save.error, self._unsound = error, save
+        except StorageError as error:
+            save.error = error
+            self._reporter.set(memory_tier=MemoryTierState(off=str(error)))
+        except Exception as error:
+            log.exception("an error of trainerd's own, in a save to memory")
+            save.error = StorageError(f"{type(error).__name__}: {error}")
+            self._reporter.set(memory_tier=MemoryTierState(off=str(save.error)))
+        finally:
+            snapshot.release()
 
     def _write_lowest(self, lowest: BoundaryState, snapshot: Snapshot, *, is_saved: bool) -> None:
         """Write the lowest boundary of a valley beside a later checkpoint, whose loss has not turned up yet."""

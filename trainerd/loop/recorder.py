@@ -106,7 +106,7 @@ class Recorder:
         """Write a point of each metric's curve for the present step."""
         if self._last and self._reporter.state.step > self._written_step:
             self._write(self._last, self._reporter.state.step, time.time())
-        self._guard(self._events.flush)
+        self.flush()
 
     def _write(self, values: Mapping[str, float], step: int, at: float) -> None:
         self._written_step = step
@@ -170,6 +170,10 @@ class Recorder:
                 yield
         finally:
             self.took += self._timer() - begun
+
+    def flush(self) -> None:
+        """Write the points so far to their file, for readers and for a process that comes after this one is killed."""
+        self._guard(self._events.flush)
 
     def sync(self) -> None:
         """Put the points so far on disk. The thread that writes checkpoints calls it, and waits for it."""

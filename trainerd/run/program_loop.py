@@ -17,7 +17,7 @@ class ProgramLoop:
       should_stop: whether the loop is to end.
       raise_requested: raises the error that stopped the loop, if there was one.
       saving: called with the step when a checkpoint is begun.
-      before_save: called with the step before its state is taken.
+      before_save: called with the step before its state is taken; None for nothing.
       saved: called with the step when a checkpoint is there.
       saves_at_end: whether the last step is saved without a request.
       metrics_secs, metrics_steps: between points of the metrics' curves; 0 for none by that. In a program of the daemon
@@ -31,7 +31,7 @@ class ProgramLoop:
     should_stop: Callable[[], bool] = lambda: False
     raise_requested: Callable[[], None] = lambda: None
     saving: Callable[[int], None] = lambda step: None
-    before_save: Callable[[int], None] = lambda step: None
+    before_save: Callable[[int], None] | None = None
     saved: Callable[[int], None] = lambda step: None
     saves_at_end: bool = True
     metrics_secs: float = 0

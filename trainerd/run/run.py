@@ -63,7 +63,7 @@ class Run:
       reload: reads the config again; returns None if it is wrong.
       saves: whether checkpoints are made.
       steered: the session, if it can be restored while it trains.
-      before_save: called with the step before its state is taken.
+      before_save: called with the step before its state is taken; see `Checkpointer`.
       writer: the thread that writes checkpoints.
       timer: seconds on a clock that is never set.
 
@@ -90,7 +90,7 @@ class Run:
         reload: Callable[[], Config | None] = lambda: None,
         saves: bool = True,
         steered: Session | None = None,
-        before_save: Callable[[int], None] = lambda step: None,
+        before_save: Callable[[int], None] | None = None,
         writer: Background | None = None,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -263,12 +263,11 @@ class Run:
 
     def _serve(self, taken: set[Request]) -> Outcome | None:
         """Serve what the flag was raised for. Returns the outcome if that ends the run."""
-        self.checkpointer.finish_save(self.session)
+        if self.checkpointer.finish_save(self.session):
+            self._set_schedules()
         if self.checkpointer.saved_step > self._marked:
             self._marked = self.checkpointer.saved_step
             self.recorder.mark("checkpoint", self._marked)
-        if self.config.checkpoint.save_model_secs == "auto":
-            self._set_schedules()  # what was just measured may have changed them
         if Request.RELOAD in taken and (config := self._reload()) is not None:
             self.apply(config)
             log.info("the configuration was read again", extra={"event": "reload"})
@@ -392,6 +391,7 @@ class Run:
                 self.checkpointer.finish(self.session, "failure")
             else:
                 self.checkpointer.wait()
+                self.checkpointer.forget_memory()  # it led here
         except TrainerdError as another:
             log.error("%s", another, extra={"event": "save-failed"})
 
@@ -425,7 +425,10 @@ class Run:
         self.recorder.reconfigure(config.summary.metrics_steps)
 
     def _table(self) -> dict[str, tuple[Callable[[], None], Schedule]]:
-        """Return what the services do, and when, in their order at one boundary: the checkpoint comes last."""
+        """Return what the services do, and when, in their order at one boundary: the checkpoint comes last.
+
+        A boundary that has a checkpoint is not saved to memory.
+        """
         config, recorder = self.config, self.recorder
         summaries = Schedule(secs=config.summary.save_summaries_secs)
         return {
@@ -436,12 +439,15 @@ class Run:
             "report": (self._report, Schedule(secs=REPORT_SECS)),
             "progress": (recorder.log_progress, Schedule(secs=config.log.progress_secs)),
             "checkpoint": (self._save_on_schedule, Schedule(self._save_secs(), config.checkpoint.save_model_steps)),
+            "memory": (self._save_to_memory, Schedule(secs=self.checkpointer.memory_secs if self._saves else 0.0)),
         }
 
     def _save_secs(self) -> float:
         """Return the seconds between checkpoints, from the config or from measured costs."""
-        secs = self.config.checkpoint.save_model_secs
-        return self.checkpointer.cadence.secs if secs == "auto" else float(secs)
+        config = self.config.checkpoint
+        if config.save_model_secs != "auto":
+            return float(config.save_model_secs)
+        return max(self.checkpointer.cadence.disk.secs, self.checkpointer.secs_for(config.disk_writes_per_day))
 
     def _run_due(self, step: int, *, is_over: bool) -> None:
         """Run the services that are due at this boundary; at the last one, only those that `finish` does not run."""
@@ -493,6 +499,9 @@ class Run:
         if every and self.session.step % every == 0:
             self.checkpointer.wait_for_save()
         self.checkpointer.start(self.session, "schedule")
+
+    def _save_to_memory(self) -> None:
+        self.checkpointer.start_to_memory(self.session)
 
     def _report(self) -> None:
         self.recorder.report()

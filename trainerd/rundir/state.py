@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import math
+import os
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -75,6 +76,25 @@ class LastCheckpoint:
     seconds: float | None
     bytes: int
     at: float
+
+
+@dataclass(frozen=True)
+class MemoryTierState:
+    """The newest state in memory, from which a start resumes if the process is killed.
+
+    Attributes:
+      step: its global step; None if there is none.
+      at: when it was taken, in seconds since 1970 (UTC).
+      bytes: the size of its files.
+      path: the folder that they are in.
+      off: why nothing is saved to memory now; empty if that is not so, or if it is turned off.
+    """
+
+    step: int | None = None
+    at: float = 0.0
+    bytes: int = 0
+    path: str = ""
+    off: str = ""
 
 
 @dataclass(frozen=True)
@@ -189,6 +209,7 @@ class State:
       measured: the step at which each metric was measured, of those that a step does not return.
       steps_per_sec: the rate over the last seconds; None before it is known.
       last_checkpoint: the newest durable checkpoint; None before the first.
+      memory_tier: the newest state in memory.
       save_model_secs: how many seconds lie between two checkpoints; None if the clock does not matter.
       saving: the step whose checkpoint is being written; None if none is.
       memory_bytes: the resident memory of the process.
@@ -220,6 +241,7 @@ class State:
     measured: dict[str, int] = field(default_factory=dict)
     steps_per_sec: float | None = None
     last_checkpoint: LastCheckpoint | None = None
+    memory_tier: MemoryTierState = field(default_factory=MemoryTierState)
     save_model_secs: float | None = None
     saving: int | None = None
     memory_bytes: int = 0
@@ -291,6 +313,17 @@ class State:
         if self.steps_per_sec and not self.phase.is_over:
             parts.append(f"{self.steps_per_sec:.4g} steps/s")
         return ", ".join(parts)
+
+    @property
+    def resume_step(self) -> int | None:
+        """The step from which a start resumes if the process is gone and could not save; None if there is none.
+
+        It is that in memory, if its folder is there still, and can be seen by this user.
+        """
+        memory, last = self.memory_tier, self.last_checkpoint.step if self.last_checkpoint is not None else None
+        if memory.step is not None and memory.step > (last or 0) and os.path.lexists(memory.path):
+            return memory.step
+        return last
 
     @property
     def is_of_this_machine(self) -> bool:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 import msgspec
-import psutil
 import xxhash
 
 from trainerd.errors import StorageError
@@ -244,36 +243,3 @@ def xxh128(path: Path, moved: Callable[[int], None] = lambda size: None) -> str:
             digest.update(view[:size])
             moved(size)
     return digest.hexdigest()
-
-
-def written_back(path: Path) -> int:
-    """Return a count that grows while the kernel writes to the disk that holds `path`.
-
-    It counts the sectors of that disk; the pages of all disks, if the kernel counts none for this one (an overlay, a
-    network's file system); 0 if neither is known.
-    """
-    number = _disk(path)
-    try:
-        fields = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/stat").read_text().split()
-        return int(fields[6])
-    except (OSError, IndexError, ValueError):
-        pass
-    try:
-        text = Path("/proc/vmstat").read_text()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("nr_written ")), 0)
-
-
-def _disk(path: Path) -> int:
-    """Return the number of the disk that holds `path`. Btrfs has a number of its own, so its disk is found by the
-    mount."""
-    number = path.stat().st_dev
-    if os.major(number):
-        return number
-    real = path.resolve()
-    mounts = [part for part in psutil.disk_partitions(all=True) if real.is_relative_to(part.mountpoint)]
-    try:
-        return Path(max(mounts, key=lambda part: len(part.mountpoint)).device).stat().st_rdev or number
-    except (OSError, ValueError):
-        return number

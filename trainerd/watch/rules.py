@@ -60,7 +60,7 @@ def of_kill(run: str, state: State, booted_at: float) -> Notice:
       state: the last state that it wrote.
       booted_at: when the machine was started, in seconds since 1970 (UTC).
     """
-    resumes = next_start(state.last_checkpoint.step if state.last_checkpoint is not None else None)
+    resumes = next_start(state.resume_step)
     why = "The machine was rebooted meanwhile. " if state.is_of_this_machine and state.at < booted_at else ""
     said = f"{why}{state.left_as.capitalize()}. The next start {resumes}."
     title = f"was killed at step {state.step:,} or later"

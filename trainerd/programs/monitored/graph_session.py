@@ -109,7 +109,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
             stop=lambda error: self._coord.request_stop(error),
             raise_requested=lambda: self._coord.raise_requested_exception(),
             saving=settings.on_saving if settings is not None else lambda step: None,
-            before_save=lambda step: self._listeners.before_save(self._session, step),
+            before_save=self._listeners.before_saves(lambda: self._session),
             saved=settings.on_saved if settings is not None else lambda step: None,
         )
         if settings is None:

@@ -37,10 +37,18 @@ class SavingListeners:
         for listener in self._listeners:
             listener.begin()
 
-    def before_save(self, session: Any, step: int) -> None:
-        """Call `before_save` of each: the state of this step is about to be taken."""
-        for listener in self._listeners:
-            listener.before_save(session, step)
+    def before_saves(self, session: Callable[[], Any]) -> Callable[[int], None] | None:
+        """Return what calls `before_save` of each with a step whose state is about to be taken; None if there are none.
+
+        Args:
+          session: returns the session that they get.
+        """
+
+        def before_save(step: int) -> None:
+            for listener in self._listeners:
+                listener.before_save(session(), step)
+
+        return before_save if self._listeners else None
 
     def saving(self, step: int) -> None:
         """Record that a checkpoint of this step is begun."""

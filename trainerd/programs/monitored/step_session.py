@@ -63,7 +63,7 @@ class MonitoredStepSession(Lifecycle):
                 should_stop=self._is_over,
                 raise_requested=self._coord.raise_requested_exception,
                 saving=self._listeners.saving,
-                before_save=lambda step: self._listeners.before_save(self._for_hooks, step),
+                before_save=self._listeners.before_saves(lambda: self._for_hooks),
                 metrics_secs=self._settings.show_secs,
                 metrics_steps=self._settings.show_steps,
                 loss=self._settings.loss,

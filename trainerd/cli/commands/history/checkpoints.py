@@ -20,6 +20,8 @@ from trainerd.errors import NotRunningError
 from trainerd.history import rollback
 from trainerd.history.timeline import CheckpointMark, TimelineEntry, timeline
 from trainerd.rundir.lock import read_holder
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import read_state
 from trainerd.text import figure, size
 
 _REASON = 3  # its column
@@ -49,9 +51,18 @@ def command(run: options.RunOptions, as_json: bool) -> None:
     elif entries:
         is_terminal = sys.stdout.isatty()
         say(table(entries, shutil.get_terminal_size().columns if is_terminal else None))
+        if (step := in_memory(rundir, entries)) is not None:
+            say(f"Step {step:,} is in memory: the next start resumes from it if the process is killed.")
     else:
         start = how_to_start(rundir, run, "run")
         raise NotRunningError(f"{rundir.path} has no checkpoints yet. {start} writes some.")
+
+
+def in_memory(rundir: RunDirectory, entries: Sequence[TimelineEntry]) -> int | None:
+    """Return the step that is in memory, if it is newer than these; None if there is none."""
+    state = read_state(rundir.state)
+    step = state.resume_step if state is not None else None
+    return step if step is not None and all(step > entry.step for entry in entries) else None
 
 
 def table(entries: Sequence[TimelineEntry], room: int | None) -> str:

@@ -1,0 +1,387 @@
+"""The memory tier: what a killed process had in memory becomes a checkpoint, if it continues the newest one."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.fake import FakeSnapshot
+from tests.unit.conftest import Cli, FakeTime
+from tests.unit.test_loop import Life
+from trainerd.checkpoints import catalogue, latest, manifest
+from trainerd.checkpoints.manifest import About
+from trainerd.checkpoints.retention import Policy
+from trainerd.checkpoints.store import CheckpointStore
+from trainerd.errors import JobError, StorageError
+from trainerd.loop.flag import Request
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import MemoryTierState, Phase, State, read_state
+from trainerd.system.resources import control_groups, memory_folders
+
+RUN = "0123456789abcdef"
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder in memory of this test."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="trainerd-test-") as folder:
+        monkeypatch.setenv(memory_folders.VARIABLE, folder)
+        yield Path(folder) / f"trainerd-{os.geteuid()}"
+
+
+@pytest.fixture
+def run(rundir: RunDirectory, memory: Path) -> RunDirectory:
+    """A run that was started once, and has a checkpoint of step 5."""
+    State(run_id=RUN, logdir=str(rundir.path)).write(rundir.state)
+    CheckpointStore(rundir).publish(FakeSnapshot(5, 10.0), About("schedule"))
+    return rundir
+
+
+def to_memory(rundir: RunDirectory, *steps: int, after: int | None = 5) -> CheckpointStore:
+    """Save these steps to memory, as a process that is killed then."""
+    store = CheckpointStore(rundir)
+    if after is not None:
+        store.resumed(after)
+    for step in steps:
+        saved = store.write_to_memory(FakeSnapshot(step, 2.0 * step), About("memory", {"loss": 0.5}), lambda size: None)
+        assert saved.step == step
+    return store
+
+
+def started(rundir: RunDirectory) -> tuple[int, str]:
+    """The step at which the next start resumes, and the reason of its checkpoint."""
+    store = CheckpointStore(rundir)
+    store.clean()
+    found = latest.newest_verified(rundir, store)
+    assert found is not None
+    manifest.verify(found, rundir.path)
+    return found.step, found.reason
+
+
+def test_the_newest_state_in_memory_is_the_checkpoint_of_the_next_start(run: RunDirectory, memory: Path) -> None:
+    to_memory(run, 6, 7, 8)
+    assert len(list((memory / RUN).glob("?/state-*.json"))) == 2, "two slots"
+    assert started(run) == (8, "memory")
+    found = manifest.read(run.manifest(8))
+    assert (found.before, found.metrics) == (5, {"loss": 0.5})
+    assert run.prefix(8).with_name("model.ckpt-8.data-00000-of-00001").read_text() == "16.0"
+    assert started(run) == (8, "memory"), "and once only"
+    store = CheckpointStore(run)
+    store.resumed(8)
+    assert not (memory / RUN).exists()
+
+
+def test_a_run_without_a_checkpoint_resumes_from_memory_too(rundir: RunDirectory, memory: Path) -> None:
+    State(run_id=RUN).write(rundir.state)
+    to_memory(rundir, 3, after=None)
+    assert started(rundir) == (3, "memory")
+
+
+def _garble(memory: Path, step: int) -> None:
+    for path in (memory / RUN).glob(f"?/state-{step}.json"):
+        (path.parent / "state.index").write_text("other")
+
+
+def _cut(memory: Path, step: int) -> None:
+    for path in (memory / RUN).glob(f"?/state-{step}.json"):
+        path.write_bytes(path.read_bytes()[:50])
+
+
+@pytest.mark.parametrize("harm", [_garble, _cut])
+def test_a_slot_that_does_not_verify_leaves_the_one_before(
+    run: RunDirectory, memory: Path, harm: Callable[[Path, int], None]
+) -> None:
+    to_memory(run, 6, 7)
+    harm(memory, 7)
+    assert started(run) == (6, "memory")
+
+
+def _saved_since(run: RunDirectory, memory: Path) -> None:
+    CheckpointStore(run).publish(FakeSnapshot(8, 16.0), About("request"))
+
+
+def _went_back(run: RunDirectory, memory: Path) -> None:
+    CheckpointStore(run).publish(FakeSnapshot(3, 6.0), About("request"))
+    CheckpointStore(run).name(3)
+
+
+def _started_over(run: RunDirectory, memory: Path) -> None:
+    State(run_id="another").write(run.state)
+
+
+def _rebooted(run: RunDirectory, memory: Path) -> None:
+    path = memory / RUN / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"boot_id": "another"}))
+
+
+def _is_rolling_back(run: RunDirectory, memory: Path) -> None:
+    run.rollback_moves.write_text("{}")
+
+
+@pytest.mark.parametrize("change", [_saved_since, _went_back, _started_over, _rebooted, _is_rolling_back])
+def test_what_does_not_continue_the_run_is_not_resumed(
+    run: RunDirectory, memory: Path, change: Callable[[RunDirectory, Path], None]
+) -> None:
+    to_memory(run, 7)
+    change(run, memory)
+    store = CheckpointStore(run)
+    store.clean()
+    assert 7 not in run.steps()
+
+
+def test_a_copy_of_a_run_directory_does_not_take_the_state_of_the_original(run: RunDirectory, tmp_path: Path) -> None:
+    to_memory(run, 7)
+    copy = RunDirectory(tmp_path / "copy")
+    shutil.copytree(run.path, copy.path)
+    assert started(copy) == (5, "schedule")
+    assert started(run) == (7, "memory")
+
+
+@pytest.mark.parametrize("nth", range(11))
+def test_an_error_while_it_becomes_a_checkpoint_loses_nothing(run: RunDirectory, nth: int) -> None:
+    to_memory(run, 7)
+    calls = iter(range(100))
+
+    def strike(stage: str) -> None:
+        if next(calls) == nth:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with pytest.raises(StorageError, match="Input/output"):
+        CheckpointStore(run, at=strike).clean()
+    assert started(run) == (7, "memory")
+
+
+def test_a_full_disk_refuses_the_start_and_keeps_what_is_in_memory(run: RunDirectory) -> None:
+    to_memory(run, 7)
+    with pytest.raises(StorageError, match=r"step 7 is in memory.*no room for its .*Free some space") as caught:
+        CheckpointStore(run, free=lambda folder: 3).clean()
+    assert caught.value.exit_code == 74
+    assert started(run) == (7, "memory")
+
+
+def test_starts_that_die_soon_do_not_push_out_the_checkpoints_before(run: RunDirectory) -> None:
+    for step in (7, 8, 9, 10):
+        to_memory(run, step, after=catalogue.resume_order(run)[0])
+        assert started(run) == (step, "memory")
+    store = CheckpointStore(run, policy=Policy(keep_last=2))
+    store.resumed(10)
+    store.publish(FakeSnapshot(11, 22.0), About("schedule"))
+    assert run.steps() == [11, 5]
+
+
+# ---------------------------------------------------------------------- where it lies
+
+
+def test_states_of_runs_that_are_gone_are_removed(run: RunDirectory, memory: Path, tmp_path: Path) -> None:
+    gone = RunDirectory(tmp_path / "gone")
+    gone.create()
+    State(run_id="fedcba").write(gone.state)
+    to_memory(gone, 1, after=None)
+    shutil.rmtree(gone.path)
+    assert (memory / "fedcba").exists()
+    to_memory(run, 7)
+    assert sorted(path.name for path in memory.iterdir()) == [RUN]
+
+
+def _of_all(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory.mkdir(mode=0o755)
+
+
+def _link(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory.symlink_to("/dev/shm")
+
+
+def _of_another(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory.mkdir(mode=0o700)
+    os.chown(memory, 4321, 4321)
+
+
+def _in_a_shared_folder(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory.parent.chmod(0o777)
+
+
+def _on_disk(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(memory_folders.VARIABLE, tempfile.mkdtemp())
+
+
+def _without_room(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=399))
+
+
+def _under_a_limit(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_groups, "memory_headroom", lambda: (1099, 9000))
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (_of_all, "not a folder of this user alone"),
+        (_link, "not a folder of this user alone|make .*: File exists"),
+        (_of_another, "not a folder of this user alone"),
+        (_in_a_shared_folder, "other users may change what is in"),
+        (_on_disk, "is not in memory: it is on"),
+        (_without_room, "no more than half of the 399 B that are free"),
+        (_under_a_limit, r"of the memory limit of 8\.8 KiB only 1\.1 KiB are left"),
+    ],
+)
+def test_a_folder_that_will_not_do_is_refused_with_the_reason(
+    run: RunDirectory,
+    memory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    harm: Callable[[Path, pytest.MonkeyPatch], None],
+    said: str,
+) -> None:
+    if harm is _of_another and os.geteuid():
+        pytest.fail("this test needs root")
+    harm(memory, monkeypatch)
+    with pytest.raises(StorageError, match=said):
+        to_memory(run, 7)
+    assert started(run) == (5, "schedule")
+
+
+def test_the_folder_is_that_of_the_unit_or_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(memory_folders.VARIABLE, raising=False)
+    monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/7")
+    of_user = Path(f"/dev/shm/trainerd-{os.geteuid()}")
+    assert memory_folders.candidates() == [Path("/run/user/7/trainerd-memory"), of_user]
+    (tmp_path / "link").symlink_to(tmp_path)
+    monkeypatch.setenv("RUNTIME_DIRECTORY", f"{tmp_path / 'link'}:/run/other")
+    assert memory_folders.candidates() == [tmp_path.resolve()]
+
+
+# ---------------------------------------------------------------------- the loop
+
+
+def life(
+    rundir: RunDirectory, clock: FakeTime, before_save: Callable[[int], None] | None = None, **checkpoint: Any
+) -> Life:
+    """A run with a tenth of a second a step, whose saves cost nothing: it saves to memory every second."""
+    keys = {"max_steps": 100, "checkpoint": {"save_model_secs": 0, **checkpoint}}
+    found = Life(rundir, keys, timer=clock, before_save=before_save)
+
+    def on_step(step: int) -> None:
+        clock.now += 0.1
+        found.flag.raise_for(Request.TICK)
+
+    found.session.on_step = on_step
+    return found
+
+
+def kill_at(found: Life, step: int) -> None:
+    """Train, and die before this step."""
+    tick = found.session.on_step
+
+    class Killed(BaseException):
+        pass
+
+    def on_step(now: int) -> None:
+        if now == step:
+            raise Killed
+        tick(now)
+
+    found.session.on_step = on_step
+    with pytest.raises(Killed):
+        found.train()
+
+
+def test_a_killed_run_resumes_seconds_ago_and_ends_with_nothing_in_memory(
+    run: RunDirectory, memory: Path, clock: FakeTime
+) -> None:
+    first = life(run, clock)
+    kill_at(first, 58)
+    assert first.reporter.state.memory_tier.step == 55
+    second = life(run, clock)
+    assert second.train().phase is Phase.FINISHED
+    assert run.steps() == [100, 5] and second.session.value == 200.0
+    assert list(memory.iterdir()) == [] and second.reporter.state.memory_tier == MemoryTierState()
+
+
+def test_it_is_turned_off_by_its_overhead(run: RunDirectory, memory: Path, clock: FakeTime) -> None:
+    kill_at(life(run, clock, memory_overhead=0), 58)
+    assert not memory.exists()
+
+
+def test_a_program_that_expects_a_checkpoint_at_each_save_has_none_in_memory(
+    run: RunDirectory, memory: Path, clock: FakeTime
+) -> None:
+    kill_at(life(run, clock, before_save=lambda step: None), 58)
+    assert not memory.exists()
+
+
+def test_a_reason_why_not_is_shown_and_tried_again_after_a_minute(
+    run: RunDirectory, memory: Path, clock: FakeTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = life(run, clock)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1))
+    looked = list[int]()
+    real = found.run.store.write_to_memory
+
+    def looks(*arguments: Any) -> Any:
+        looked.append(found.session.step)
+        return real(*arguments)
+
+    monkeypatch.setattr(found.run.store, "write_to_memory", looks)
+    kill_at(found, 50)
+    assert looked == [25]
+    assert "two copies of the state need" in found.reporter.state.memory_tier.off
+
+
+def test_a_state_with_a_nan_ends_the_run_and_leaves_nothing_in_memory(
+    run: RunDirectory, memory: Path, clock: FakeTime
+) -> None:
+    found = life(run, clock)
+    tick = found.session.on_step
+
+    def on_step(step: int) -> None:
+        tick(step)
+        if step == 60:
+            found.session.value = float("nan")
+
+    found.session.on_step = on_step
+    with pytest.raises(JobError, match="holds a NaN after step 6"):
+        found.train()
+    assert list(memory.iterdir()) == [] and run.steps() == [5]
+
+
+def test_a_checkpoint_on_disk_does_not_wait_for_one_to_memory(run: RunDirectory, clock: FakeTime) -> None:
+    """The write to memory ends at its next piece, and the other save is of the boundary after it."""
+    found = life(run, clock)
+    real = found.run.store.memory.save
+
+    def slow(snapshot: Any, about: About, before: int | None, moved: Callable[[int], None]) -> Any:
+        if snapshot.step == 35:
+            found.run.checkpointer.start(found.session, "request")
+        moved(1)
+        return real(snapshot, about, before, moved)
+
+    found.run.store.memory.save = slow  # type: ignore[method-assign]
+    kill_at(found, 38)
+    assert found.reporter.state.memory_tier.step == 25
+    assert [(s, manifest.read(run.manifest(s)).reason) for s in run.steps()] == [(35, "request"), (5, "schedule")]
+
+
+def test_commands_say_what_is_in_memory(run: RunDirectory, memory: Path, cli: Cli) -> None:
+    to_memory(run, 1700)
+    state = read_state(run.state)
+    assert state is not None
+    last = catalogue.as_last(run, manifest.read(run.manifest(5)))
+    tier = MemoryTierState(1700, 1.0, 10, str(memory / RUN))
+    killed = replace(state, phase=Phase.TRAINING, last_checkpoint=last, memory_tier=tier, at=2.0)
+    killed.write(run.state)
+    assert "the next start resumes from step 1700" in cli("status", "--logdir", str(run.path))[1]
+    assert "Step 1,700 is in memory" in cli("checkpoints", "--logdir", str(run.path))[1]
+    shutil.rmtree(memory)
+    assert "the next start resumes from step 5" in cli("status", "--logdir", str(run.path))[1]
+    assert "in memory" not in cli("checkpoints", "--logdir", str(run.path))[1]

@@ -1,0 +1,1 @@
+"""File systems, control groups, and folders in memory."""
