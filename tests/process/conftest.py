@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from tests.conftest import Fork
 from tests.process.trainers import Trainer
+from trainerd.system.resources import memory_folders
 
 Start = Callable[..., Trainer]
 
@@ -43,6 +45,13 @@ def write_config(project: Path, entry: str = "jobs:counter", logdir: str = "run"
 def start(fork: Fork, project: Path) -> Start:
     """Start a `trainerd` command in the project's folder."""
     return lambda *arguments, rundir=None: fork(project, rundir, run=arguments)
+
+
+@pytest.fixture
+def memory() -> Iterator[dict[str, str]]:
+    """The environment of a process that saves to memory, in a folder of this test."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="trainerd-test-") as folder:
+        yield {memory_folders.VARIABLE: folder}
 
 
 @pytest.fixture

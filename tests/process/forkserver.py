@@ -25,8 +25,8 @@ def _become(request: dict[str, Any]) -> None:
     for descriptor, target in ((null, 0), (output, 1), (output, 2)):
         os.dup2(descriptor, target)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.update(request.get("env", {}))
     if "program" in request:
-        os.environ.update(request.get("env", {}))
         sys.argv = [request["program"], *request.get("arguments", [])]
         sys.path.insert(0, request["cwd"])
         runpy.run_path(request["program"], run_name="__main__")

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.process.conftest import programs, project, small_disk, start
+from tests.process.conftest import memory, programs, project, small_disk, start
 
-__all__ = ["programs", "project", "small_disk", "start"]
+__all__ = ["memory", "programs", "project", "small_disk", "start"]
 
 Tell = Callable[[str, object], None]
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import signal
+import statistics
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import Fork
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import Trainer, first_steps, saved, variables
 from tests.torture.conftest import Tell, amount
 from tests.torture.disks import Disk, power
 from tests.waiting import wait_for
+from trainerd.checkpoints.manifest import Manifest
+from trainerd.checkpoints.memory_tier import MemoryTier
+from trainerd.rundir.paths import RunDirectory
+from trainerd.system.resources import memory_folders
 
 pytestmark = pytest.mark.long
 
@@ -72,6 +79,38 @@ def test_a_run_that_is_killed_at_random_ends_as_one_that_never_was(
     assert len(ours) >= 8 and ours == calm(start, project, "exact", end)
     record_property("kills", kills)
     record_property("steps", end)
+
+
+@pytest.mark.parametrize("entry", ["exact", "graph_loop", "keras_endless"][: amount(1, 3)])
+def test_a_run_that_saves_to_memory_loses_seconds(
+    fork: Fork, start: Start, project: Path, memory: dict[str, str], record_property: Tell, entry: str
+) -> None:
+    """Nothing is saved to disk but what a killed process had in memory. The same bytes at the end."""
+    kills, chance, lost, end = amount(3, 300), random.Random(4), list[float](), 0
+    write_config(project, entry=f"jobs:{entry}", more="[checkpoint]\nsave_model_secs = 0\nminima = false\n")
+    for _ in range(kills):
+        run = fork(project, None, run=("run",), env=memory)
+        until_it_trains(run)
+        time.sleep(chance.uniform(2.5, 4.5))  # seconds of training
+        run.signal(signal.SIGKILL)
+        killed_at = time.time()
+        assert run.end() == -signal.SIGKILL, run.text
+        if (found := in_memory(run.rundir, memory)) is not None:
+            lost.append(killed_at - found.at)
+            end = found.step + 1000
+    assert len(lost) >= kills / 2, "hardly anything was saved to memory"
+    run = fork(project, None, run=("run", "--max-steps", str(end)), env=memory)
+    assert run.end() == 0 and first_steps(run.text) == [end - 999], run.text
+    assert variables(run.rundir.prefix(end)) == calm(start, project, entry, end)
+    record_property(f"kills of {entry} with a memory tier", kills)
+    record_property(f"seconds lost by {entry}, median and most", f"{statistics.median(lost):.2f}, {max(lost):.2f}")
+
+
+def in_memory(rundir: RunDirectory, environment: dict[str, str]) -> Manifest | None:
+    """The manifest of what is in memory, if it is newer than what is on disk."""
+    folder = Path(environment[memory_folders.VARIABLE]) / f"trainerd-{os.geteuid()}"
+    found = MemoryTier(rundir, lambda: [folder]).newest()
+    return found.manifest if found is not None and found.step > max(saved(rundir), default=0) else None
 
 
 OTHER_KINDS = ["graph", "graph_loop", "steps_loop", "keras_endless"]
