@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import experiments, latency, past, rates, report, stalls, starts, workers
+from benchmarks import experiments, latency, memory, past, rates, report, stalls, starts, workers
 from benchmarks.figures import Figure
 from benchmarks.plan import FULL, SHORT, Plan
 from benchmarks.processes import BenchmarkError
@@ -40,6 +40,7 @@ BENCHMARKS: dict[str, Callable[[Plan], list[Figure]]] = {
     "resume": starts.resume,
     "variables": starts.variables,
     "minima": past.minima,
+    "memory": memory.memory,
     "listing": past.listing,
     "evaluating": past.evaluating,
     "going_back": past.going_back,

@@ -10,6 +10,7 @@ from benchmarks.plan import Plan
 from benchmarks.processes import Process
 
 SNAPSHOT_MIB = 512  # the size for which the snapshot itself has a bar
+LOST = {64: 5.0, 512: 20.0}  # seconds that a SIGKILL may lose, by the mebibytes of the state
 DEVICES_UNITS = 2048  # 96 MiB with the slots of Adam
 
 
@@ -33,6 +34,18 @@ def device_checkpoints(rounds: int) -> Figure:
     return compared("two_devices", "snapshot and checkpoint, two devices / one", "s", two, one, Bar(AT_MOST, 1.2))
 
 
+def _in_memory(mebibytes: int, seen: dict[str, list[float]]) -> list[Figure]:
+    """Return what a save to memory adds to the loop, and the most that a SIGKILL loses at a cost of 1 % of the time."""
+    added = seen["to_memory"]
+    lost = [max(1.0, cost / 0.01) + took for cost, took in zip(added, seen["in_memory"], strict=True)]
+    limit = LOST.get(mebibytes)
+    bar = None if limit is None else Bar(AT_MOST, limit)
+    return [
+        compared("checkpoints", f"{mebibytes} MiB: loop time added, to memory / to disk", "s", added, seen["ours"]),
+        alone("checkpoints", f"{mebibytes} MiB: lost by a SIGKILL at most", "s", median(lost), lost, bar),
+    ]
+
+
 def _of(mebibytes: int, rounds: int, folder: Path) -> list[Figure]:
     arguments = ["-m", "benchmarks.peers.checkpoints", str(mebibytes), str(rounds + 1), str(folder)]
     with Process(arguments) as process:
@@ -48,6 +61,7 @@ def _of(mebibytes: int, rounds: int, folder: Path) -> list[Figure]:
     has_bar = mebibytes == SNAPSHOT_MIB  # of a small state the memcpy takes as long as calling Python does
     return [
         ratio("loop time added / asynchronous Checkpoint.write", "ours", "async", 0.25),
+        *_in_memory(mebibytes, seen),
         ratio("loop time added / Checkpoint.write", "ours", "plain", 1 / 7),
         alone(
             "checkpoints",

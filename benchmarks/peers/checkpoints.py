@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.loop.flag import Flag
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import State
 from trainerd.sessions.tf2.job_session import FunctionSession
 from trainerd.system.threads import Background
 
@@ -42,6 +44,7 @@ class Measured:
         self.session.bind(Flag())
         self.rundir = RunDirectory(folder / "run")
         self.rundir.create()
+        State(run_id=uuid.uuid4().hex).write(self.rundir.state)
         self.store = CheckpointStore(self.rundir, policy=Policy(1))
         self.writer = Background("writer")
         self.folder = folder
@@ -107,6 +110,24 @@ class Measured:
         self.writer.raise_first_error()
         return {"ours": added, **seen}
 
+    def to_memory(self) -> dict[str, float]:
+        """A snapshot, written to memory in the background."""
+        over: list[float] = []
+
+        def save() -> None:
+            begun = time.perf_counter()
+            snapshot = self.session.snapshot()
+
+            def write() -> None:
+                self.store.write_to_memory(snapshot, About("bench"), lambda size: None)
+                over.append(time.perf_counter() - begun)
+
+            self.writer.submit(write)
+
+        added = self.added(save, lambda: bool(over))
+        self.writer.raise_first_error()
+        return {"to_memory": added, "in_memory": over[0]}
+
     def asynchronous(self) -> dict[str, float]:
         """TensorFlow's asynchronous checkpoint. It says when it is written, and is not durable then."""
         over: list[bool] = []
@@ -162,10 +183,11 @@ def main(mebibytes: int, rounds: int, folder: Path) -> None:
     state = Measured(mebibytes, folder)
     for _ in range(rounds):
         seen: dict[str, float] = {}
-        for side in (state.plain, state.ours, state.asynchronous, state.quiet):
+        for side in (state.plain, state.ours, state.to_memory, state.asynchronous, state.quiet):
             os.sync()  # what the side before left to be written is not to be paid by this one
             seen |= side()
         print(json.dumps(seen), flush=True)
+    state.store.memory.clear()
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from tests.waiting import wait_for
 from trainerd.checkpoints.manifest import Manifest
 from trainerd.checkpoints.memory_tier import MemoryTier
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import read_state
 from trainerd.system.resources import memory_folders
 
 pytestmark = pytest.mark.long
@@ -104,6 +105,31 @@ def test_a_run_that_saves_to_memory_loses_seconds(
     assert variables(run.rundir.prefix(end)) == calm(start, project, entry, end)
     record_property(f"kills of {entry} with a memory tier", kills)
     record_property(f"seconds lost by {entry}, median and most", f"{statistics.median(lost):.2f}, {max(lost):.2f}")
+
+
+def test_kills_every_few_minutes_cost_little_of_the_time(
+    fork: Fork, project: Path, memory: dict[str, str], record_property: Tell
+) -> None:
+    """The digits job, killed and started again at once: nearly all of its time is training, and no step is lost."""
+    kills, secs = amount(1, 12), amount(20, 300)
+    more = '[checkpoint]\nsave_model_secs = "auto"\n[evaluate]\nevaluate_secs = 0\n'
+    write_config(project, entry="trainerd.examples.digits:job", more=more)
+    for _ in range(kills):
+        run = fork(project, None, run=("run",), env=memory)
+        until_it_trains(run)
+        time.sleep(secs)
+        run.signal(signal.SIGKILL)
+        run.end()
+    run = fork(project, None, run=("run",), env=memory)
+    until_it_trains(run)
+    run.signal(signal.SIGTERM)
+    assert run.end() == 0, run.text
+    state = read_state(run.rundir.state)
+    assert state is not None
+    shares, again = state.goodput.percent(), state.goodput.steps_again / state.step
+    assert again < 0.15 if amount(1, 0) else (again < 0.01 and shares["training"] >= 96), (shares, again)
+    record_property("goodput in percent", {kind: round(share, 2) for kind, share in shares.items()})
+    record_property("steps trained again", f"{state.goodput.steps_again} of {state.step}")
 
 
 def in_memory(rundir: RunDirectory, environment: dict[str, str]) -> Manifest | None:

@@ -50,6 +50,13 @@ def test_one_measurement_that_is_off_counts_half() -> None:
     assert saved(cadence, kind, at=30.0, seconds=1.1, steps=8) == pytest.approx(20.0)
 
 
+def test_a_process_that_was_stopped_during_a_save_does_not_stop_saving() -> None:
+    cadence, kind = Cadence(ScheduleMark(0, 0.0)), budget()
+    saved(cadence, kind, at=10.0, seconds=0.1, steps=0)
+    assert saved(cadence, kind, at=30.0, seconds=5000.0, steps=8) == pytest.approx(25.0)
+    assert saved(cadence, kind, at=9000.0, seconds=0.1, steps=0) == pytest.approx(17.5)
+
+
 def test_each_kind_of_save_has_its_own_cost_beside_one_rate_of_the_steps() -> None:
     cadence, disk, memory = Cadence(ScheduleMark(0, 0.0)), budget(), budget()
     assert saved(cadence, disk, at=10.0, seconds=1.0, steps=5) == pytest.approx(50.0)

@@ -10,11 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.fake import FakeSnapshot
 from tests.unit.conftest import FakeTime, ScriptedSession, WriterByHand
 from trainerd.checkpoints import catalogue, manifest
 from trainerd.checkpoints.snapshot import Snapshot
@@ -721,3 +723,19 @@ def test_auto_saves_as_often_as_its_cost_allows(rundir: RunDirectory, clock: Fak
     gaps = [b - a for a, b in itertools.pairwise(steps[1:-1])]
     assert all(980 <= gap <= 1010 for gap in gaps) and len(gaps) >= 5, steps
     assert life.reporter.state.save_model_secs == pytest.approx(100.0, rel=0.05)
+
+
+def test_auto_writes_no_more_a_day_than_it_may(rundir: RunDirectory) -> None:
+    @dataclass(frozen=True)
+    class Large(FakeSnapshot):
+        def write(self, prefix: Path, moved: Callable[[int], None]) -> dict[str, str]:
+            prefix.with_name(prefix.name + ".meta").write_bytes(bytes(10_000))
+            return super().write(prefix, moved)
+
+    keys = {"max_steps": 50, "checkpoint": {"save_model_secs": "auto", "disk_writes_per_day": 0.001}}
+    life = Life(rundir, keys)
+    life.session.snapshot = lambda kept="host": Large(life.session.step, life.session.value)  # type: ignore[method-assign]
+    life.at_step(10, lambda: life.flag.raise_for(Request.SAVE))
+    life.train()
+    seconds = manifest.read(rundir.manifest(50)).size * 86400 / 1e6
+    assert 864 < seconds < 900 and life.reporter.state.save_model_secs == pytest.approx(seconds, rel=0.01)

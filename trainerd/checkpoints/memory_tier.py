@@ -81,9 +81,9 @@ class MemoryTier:
         memory_folders.require_room(folder, needed, used=sum(self._sizes.values()))
         slot = folder / name
         with storage(f"write the state of step {snapshot.step} to {slot}"):
-            if safe_paths.exists(slot):
-                safe_paths.remove_tree(slot)
-            safe_paths.make_folder(slot)
+            safe_paths.make_folder(slot, exist_ok=True)
+            for path in safe_paths.starting_with(slot, f"{_NAME}-"):  # from here on the slot is not whole
+                safe_paths.remove(path)
             digests = snapshot.write(slot / _NAME, moved)
             files = manifests.records(slot, digests, moved)
             saved = Manifest(**vars(about), step=snapshot.step, at=at, files=files, before=before)

@@ -31,6 +31,8 @@ class Writable(Protocol):
     def write(self, prefix: Path, moved: Callable[[int], None]) -> Mapping[str, str]:
         """Write the state as files whose names start with `prefix`, in TensorFlow's checkpoint format.
 
+        Those of an earlier state may be there. They are written over.
+
         Args:
           prefix: the path that they start with.
           moved: called with the number of bytes done, while the files do not grow.

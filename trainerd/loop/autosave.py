@@ -8,6 +8,8 @@ from trainerd.loop.schedule import ScheduleMark
 
 MAX_SECS = 3600.0
 _WEIGHT = 0.5  # of the newest measurement
+_MOST = 4.0  # times the cost so far, which one measurement may be
+_LEAST_COST = 0.01  # seconds
 
 
 @dataclass
@@ -33,8 +35,10 @@ class SaveBudget:
         self.max_overhead = max_overhead
 
     def learn(self, lost: float) -> None:
-        """Take note of the seconds that the loop has lost by one."""
-        self.cost = lost if self.cost is None else (1 - _WEIGHT) * self.cost + _WEIGHT * lost
+        """Take note of the seconds that the loop has lost by one. What else has stopped it meanwhile counts too."""
+        if self.cost is not None:
+            lost = (1 - _WEIGHT) * self.cost + _WEIGHT * min(lost, _MOST * max(self.cost, _LEAST_COST))
+        self.cost = lost
 
     @property
     def secs(self) -> float:

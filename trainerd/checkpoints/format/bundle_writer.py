@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto
 
 from trainerd.checkpoints.format import sstable
-from trainerd.checkpoints.format.direct_io import BLOCK, IN_PLACE, LOT, DirectFile, address
+from trainerd.checkpoints.format.direct_io import BLOCK, IN_PLACE, DirectFile, address
 from trainerd.checkpoints.format.os_errors import as_os_errors
+from trainerd.checkpoints.format.rewritten_file import RewrittenFile
 from trainerd.checkpoints.snapshot import UnsoundError
 
 log = logging.getLogger(__name__)
@@ -129,6 +130,8 @@ class Item:
 def write(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], *, refuse_nan: bool) -> dict[str, str]:
     """Write a checkpoint's files. May be called on any thread.
 
+    A large data file of this name that is there already is written over, and not replaced.
+
     Returns:
       The 128-bit XXH3 of those for which it is known already, by name.
 
@@ -154,7 +157,7 @@ def write(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], *, 
     finally:
         index.unlink()
     path = prefix.with_name(f"{prefix.name}.data-00000-of-00001")
-    with DirectFile(path) as file:
+    with RewrittenFile(path) if path.exists() else DirectFile(path) as file:
         appending = _Appending(file, moved)
         with data.open("rb", buffering=0) as beginning:
             while piece := beginning.read(_PIECE):
@@ -178,7 +181,7 @@ class _Appending:
       digest: of all that was appended.
     """
 
-    def __init__(self, file: DirectFile, moved: Callable[[int], None]) -> None:
+    def __init__(self, file: DirectFile | RewrittenFile, moved: Callable[[int], None]) -> None:
         self._file = file
         self._moved = moved
         self.digest = xxhash.xxh3_128()
@@ -197,13 +200,15 @@ class _Appending:
         """
         memory = _memory(item.tensor)
         place = address(memory.data)
-        if len(memory) >= IN_PLACE and place % _ALIGNMENT == 0:  # a gap, so that it can be written from where it is
+        if (
+            self._file.is_direct and len(memory) >= IN_PLACE and place % _ALIGNMENT == 0
+        ):  # a gap, so that it can be written from where it is
             self.plain(bytes((place - self._file.size) % BLOCK))
         else:
             place = 0
         offset, crc, begin = self._file.size, 0, 0
         while begin < len(memory):
-            lot = memory[begin : begin + LOT - (place + begin) % BLOCK]
+            lot = memory[begin : begin + self._file.lot - (place + begin) % BLOCK]
             for piece in _pieces(lot):
                 crc = crc32c(piece.data, crc)  # first: of the three it waits the least for memory
                 self.digest.update(piece.data)

@@ -37,10 +37,14 @@ class DirectFile:
 
     Attributes:
       size: bytes that were written so far.
+      lot, is_direct: how much is best appended in one go, and that its place in memory matters.
 
     Raises:
       OSError: it cannot be made.
     """
+
+    lot = LOT
+    is_direct = True
 
     def __init__(self, path: Path) -> None:
         self.size = 0
