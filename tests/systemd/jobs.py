@@ -121,6 +121,21 @@ def _writable(root: str) -> Iterator[str]:
             below[:] = [name for name in below if name not in ("proc", "sys")]
 
 
+def greedy() -> trainerd.Job:
+    """Takes more memory than it may have, once, in its first evaluation."""
+    p = tf.Variable([0.0])
+    found: list[bytearray] = []
+
+    def evaluate() -> dict[str, float]:
+        if not (STATE / "taken").exists():
+            (STATE / "taken").touch()
+            while True:
+                found.append(bytearray(os.urandom(1 << 20) * 64))
+        return {"taken": 1.0}
+
+    return trainerd.Job(lambda: _count(p), state={"p": p}, evaluate=evaluate)
+
+
 def evaluates_for_long() -> trainerd.Job:
     """Its evaluation takes a minute."""
     p = tf.Variable([0.0])

@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.systemd.conftest import NewService
 from tests.systemd.machine import wait_for
 from tests.systemd.service import Service
+from trainerd.checkpoints import manifest
 from trainerd.rundir import run_events
 from trainerd.rundir.run_events import EventKind
 from trainerd.rundir.state import Phase
@@ -21,16 +22,32 @@ from trainerd.rundir.state import Phase
 SOON = "100ms"
 
 
-def test_sigkill_is_followed_by_a_restart_from_the_last_checkpoint(service: NewService) -> None:
+def test_sigkill_is_followed_by_a_restart_from_memory(service: NewService) -> None:
     """As after a crash, or when the kernel runs out of memory."""
     one = service(RestartSec=SOON)
     one.systemctl("start")
     one.systemctl("kill", "--signal=USR1", "--kill-whom=main")
     [saved] = wait_for("a checkpoint", one.checkpoints)
     one.wait_for_progress()
+    tier = wait_for("a save to memory", lambda: one.state.memory_tier.step and one.state.memory_tier)
+    assert tier.step > saved and tier.path.startswith(f"/run/private/{one.unit.replace('@', '-')}/")
     one.machine.run("kill", "-KILL", str(one.pid))
     one.wait_until_training(restarts=1)
-    assert one.first_steps() == [1, saved + 1]
+    [_, again] = one.first_steps()
+    assert again > tier.step, "it resumes from memory"
+    assert manifest.read(one.rundir.manifest(again - 1)).reason == "memory"
+    one.systemctl("stop")
+    assert one.machine.run("test", "-e", tier.path, check=False).returncode, "a stop leaves nothing in memory"
+
+
+def test_an_oom_kill_loses_seconds(service: NewService) -> None:
+    """The kernel kills the process in its control group; what is in memory counts for that group, and stays."""
+    one = service("jobs:greedy", "[evaluate]\nevaluate_secs = 5\n", RestartSec=SOON, MemoryMax="2G", MemorySwapMax="0")
+    one.systemctl("start")
+    one.wait_until_training(restarts=1)
+    assert one.show("MemoryMax") == str(2 << 30)
+    assert one.first_steps()[1] > 1 and one.journal("EVENT=restored")
+    one.systemctl("stop")
 
 
 def test_a_config_error_is_not_tried_again(service: NewService) -> None:
