@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from trainerd.checkpoints.snapshot import Kept, UnsoundError
+from trainerd.checkpoints.snapshot import Earlier, Kept, UnsoundError, no_earlier
 from trainerd.errors import DataError
 from trainerd.job.settable import Number
 from trainerd.loop.contract import Session, Steps
@@ -31,7 +31,7 @@ class FakeSnapshot:
         """A few bytes."""
         return 100
 
-    def write(self, prefix: Path, moved: Callable[[int], None]) -> dict[str, str]:
+    def write(self, prefix: Path, moved: Callable[[int], None], earlier: Earlier = no_earlier) -> dict[str, str]:
         """Write the state as JSON."""
         if np.isnan(self.value):
             raise UnsoundError("the variable 'value' holds a NaN")

@@ -289,12 +289,12 @@ def slow_save() -> trainerd.Job:
 
     write = TensorSnapshot.write
 
-    def slow_write(self: TensorSnapshot, prefix: Path, moved: Callable[[int], None]) -> dict[str, str]:
+    def slow_write(self: TensorSnapshot, prefix: Path, *more: Any) -> dict[str, str]:
         if (HERE / "slow-save").exists():
             wait_for_file("save-go")
-        return write(self, prefix, moved)
+        return write(self, prefix, *more)
 
-    TensorSnapshot.write = slow_write  # type: ignore[method-assign]
+    TensorSnapshot.write = slow_write  # type: ignore[method-assign, assignment]
     p = tf.Variable(0.0, dtype=tf.float64)
     return trainerd.Job(lambda: {"p": p.assign_add(1.0)}, state={"p": p, "slow": _Slow()})
 

@@ -29,8 +29,10 @@ def test_sigkill_is_followed_by_a_restart_from_memory(service: NewService) -> No
     one.systemctl("kill", "--signal=USR1", "--kill-whom=main")
     [saved] = wait_for("a checkpoint", one.checkpoints)
     one.wait_for_progress()
-    tier = wait_for("a save to memory", lambda: one.state.memory_tier.step and one.state.memory_tier)
-    assert tier.step > saved and tier.path.startswith(f"/run/private/{one.unit.replace('@', '-')}/")
+    wait_for("a save to memory", lambda: one.state.memory_tier.step)
+    tier = one.state.memory_tier
+    assert tier.step is not None and tier.step > saved
+    assert tier.path.startswith(f"/run/private/{one.unit.replace('@', '-')}/")
     one.machine.run("kill", "-KILL", str(one.pid))
     one.wait_until_training(restarts=1)
     [_, again] = one.first_steps()

@@ -19,7 +19,7 @@ import pytest
 from tests.fake import FakeSnapshot
 from tests.unit.conftest import FakeTime, ScriptedSession, WriterByHand
 from trainerd.checkpoints import catalogue, manifest
-from trainerd.checkpoints.snapshot import Snapshot
+from trainerd.checkpoints.snapshot import Earlier, Snapshot, no_earlier
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import parse as configs
 from trainerd.config.schema import Config
@@ -728,9 +728,9 @@ def test_auto_saves_as_often_as_its_cost_allows(rundir: RunDirectory, clock: Fak
 def test_auto_writes_no_more_a_day_than_it_may(rundir: RunDirectory) -> None:
     @dataclass(frozen=True)
     class Large(FakeSnapshot):
-        def write(self, prefix: Path, moved: Callable[[int], None]) -> dict[str, str]:
+        def write(self, prefix: Path, moved: Callable[[int], None], earlier: Earlier = no_earlier) -> dict[str, str]:
             prefix.with_name(prefix.name + ".meta").write_bytes(bytes(10_000))
-            return super().write(prefix, moved)
+            return super().write(prefix, moved, earlier)
 
     keys = {"max_steps": 50, "checkpoint": {"save_model_secs": "auto", "disk_writes_per_day": 0.001}}
     life = Life(rundir, keys)

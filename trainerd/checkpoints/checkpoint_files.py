@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,8 @@ from trainerd.system import safe_paths
 from trainerd.system.durable_files import fsync_directory
 from trainerd.system.safe_paths import require_no_link
 
+_COPIES = 2  # of a file that checkpoints share
+_FRESH_SECS = 86400.0  # after which another copy is written
 log = logging.getLogger(__name__)
 
 
@@ -54,6 +57,28 @@ class CheckpointFiles:
     def remember(self, manifest: Manifest) -> None:
         """Record that a checkpoint was published."""
         self._manifests[manifest.step] = manifest
+
+    def link(self, digest: str, target: Path) -> bool:
+        """Give a file of an earlier checkpoint a second name.
+
+        Two copies of it exist at least, and one that is not older than a day, so that damage to one file does not take
+        all checkpoints.
+
+        Args:
+          digest: the 128-bit XXH3 of its content.
+          target: the second name, which is free.
+
+        Returns:
+          Whether there is such a file, and the file system has second names.
+        """
+        copies = dict[int, tuple[int, float, Path]]()  # by inode: how many names it has, when it was written, one name
+        for known in self._manifests.values():
+            for name, record in known.files.items():
+                if record.xxh128 == digest and (found := safe_paths.lstat(self._rundir.path / name)) is not None:
+                    copies[found.st_ino] = (found.st_nlink, found.st_mtime, self._rundir.path / name)
+        if len(copies) < _COPIES or time.time() - max(at for _, at, _ in copies.values()) > _FRESH_SECS:
+            return False
+        return safe_paths.link(min(copies.values())[2], target)
 
     def finish_deletions(self) -> None:
         """Finish the deletions that were cut short. Called at a start."""

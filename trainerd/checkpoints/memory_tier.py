@@ -19,7 +19,7 @@ from pathlib import Path
 
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.manifest import About, DamagedError, Manifest
-from trainerd.checkpoints.snapshot import Snapshot
+from trainerd.checkpoints.snapshot import Earlier, Snapshot, no_earlier
 from trainerd.errors import DataError, StorageError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import read_state
@@ -55,6 +55,7 @@ class MemoryTier:
         self._candidates = candidates
         self._folder: Path | None = None
         self._sizes = dict.fromkeys(_SLOTS, 0)  # bytes
+        self._files: dict[Path, str] = {}  # the checksum of each data file that is whole
         self._count = 0
 
     @property
@@ -84,7 +85,9 @@ class MemoryTier:
             safe_paths.make_folder(slot, exist_ok=True)
             for path in safe_paths.starting_with(slot, f"{_NAME}-"):  # from here on the slot is not whole
                 safe_paths.remove(path)
-            digests = snapshot.write(slot / _NAME, moved)
+            known, self._files = self._files, {path: each for path, each in self._files.items() if path.parent != slot}
+            digests = snapshot.write(slot / _NAME, moved, lambda digest, path: known.get(path) == digest)
+            self._files |= {slot / name: digest for name, digest in digests.items()}
             files = manifests.records(slot, digests, moved)
             saved = Manifest(**vars(about), step=snapshot.step, at=at, files=files, before=before)
             with open_new(slot / f"{_NAME}-{snapshot.step}.json") as file:
@@ -150,7 +153,7 @@ class MemoryTier:
         for folder in self._folders():
             with storage(f"remove {folder}"):
                 safe_paths.remove_tree(folder)
-        self._folder, self._sizes = None, dict.fromkeys(_SLOTS, 0)
+        self._folder, self._sizes, self._files = None, dict.fromkeys(_SLOTS, 0), {}
 
 
 @dataclass(frozen=True)
@@ -180,13 +183,14 @@ class StoredState:
         """The facts about its boundary."""
         return About(**{each.name: getattr(self.manifest, each.name) for each in fields(About)})
 
-    def write(self, prefix: Path, moved: Callable[[int], None]) -> Mapping[str, str]:
+    def write(self, prefix: Path, moved: Callable[[int], None], earlier: Earlier = no_earlier) -> Mapping[str, str]:
         """Copy its files; see `Snapshot`."""
         digests = {}
         for name, record in self.manifest.files.items():
             target = prefix.with_name(prefix.name + name.removeprefix(_NAME))
-            with open_to_read(self.folder / name) as source, open_new(target) as copy:
-                shutil.copyfileobj(source, copy)
+            if not earlier(record.xxh128, target):
+                with open_to_read(self.folder / name) as source, open_new(target) as copy:
+                    shutil.copyfileobj(source, copy)
             digests[target.name] = record.xxh128
             moved(record.bytes)
         return digests

@@ -6,6 +6,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+Earlier = Callable[[str, Path], bool]
+"""Puts a file of an earlier checkpoint with this 128-bit XXH3 at this path. Returns whether there is one."""
+
+
+def no_earlier(digest: str, path: Path) -> bool:
+    """Return False: there is no earlier checkpoint whose file may be shared."""
+    return False
+
+
 Kept = Literal["host", "auto", "share", "copy"]
 """Where a snapshot keeps the values of variables.
 
@@ -28,7 +37,7 @@ class Writable(Protocol):
     def size(self) -> int:
         """About how many bytes its files will have."""
 
-    def write(self, prefix: Path, moved: Callable[[int], None]) -> Mapping[str, str]:
+    def write(self, prefix: Path, moved: Callable[[int], None], earlier: Earlier = no_earlier) -> Mapping[str, str]:
         """Write the state as files whose names start with `prefix`, in TensorFlow's checkpoint format.
 
         Those of an earlier state may be there. They are written over.
@@ -36,6 +45,7 @@ class Writable(Protocol):
         Args:
           prefix: the path that they start with.
           moved: called with the number of bytes done, while the files do not grow.
+          earlier: called for a file that an earlier checkpoint may have.
 
         Returns:
           The 128-bit XXH3 of the files for which it is known already, by name. None of the files is durable yet.

@@ -261,7 +261,8 @@ class CheckpointStore:
         _remove_staging(staging)
         safe_paths.make_folder(staging)
         self._enter("write")
-        digests = snapshot.write(staging / self._rundir.prefix(snapshot.step).name, self._progress.moved)
+        prefix = staging / self._rundir.prefix(snapshot.step).name
+        digests = snapshot.write(prefix, self._progress.moved, self._files.link)
         files = [path for path in safe_paths.starting_with(staging, "") if safe_paths.is_file(path)]
         for path in files:
             self._enter("fsync")

@@ -1,4 +1,4 @@
-"""Writing tensors as TensorFlow's checkpoint format: `prefix.index` and `prefix.data-00000-of-00001`.
+"""Writing tensors as TensorFlow's checkpoint format: `prefix.index`, and one or two files `prefix.data-0000N-of-0000M`.
 
 SaveV2 writes small tensors, and those without plain memory. Large tensors are written here, since SaveV2 can only write
 through the page cache: docs/benchmarks.md has the cost. The data file is tensors one after another, the
@@ -9,6 +9,7 @@ tests/tensorflow/test_internals.py names the versions for which it holds.
 
 from __future__ import annotations
 
+import glob
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,13 +22,14 @@ import tensorflow as tf
 import xxhash
 from crc32c import crc32c
 from numpy.typing import NDArray
-from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto
+from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleHeaderProto
 
 from trainerd.checkpoints.format import sstable
 from trainerd.checkpoints.format.direct_io import BLOCK, IN_PLACE, DirectFile, address
 from trainerd.checkpoints.format.os_errors import as_os_errors
 from trainerd.checkpoints.format.rewritten_file import RewrittenFile
-from trainerd.checkpoints.snapshot import UnsoundError
+from trainerd.checkpoints.format.unchanged import Unchanged
+from trainerd.checkpoints.snapshot import Earlier, UnsoundError, no_earlier
 
 log = logging.getLogger(__name__)
 
@@ -127,10 +129,26 @@ class Item:
             raise UnsoundError(f"the variable {self.key.split('/.ATTRIBUTES')[0]!r} holds a NaN")
 
 
-def write(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], *, refuse_nan: bool) -> dict[str, str]:
+def write(
+    prefix: Path,
+    items: Sequence[Item],
+    moved: Callable[[int], None],
+    *,
+    refuse_nan: bool,
+    unchanged: Unchanged | None = None,
+    earlier: Earlier = no_earlier,
+) -> dict[str, str]:
     """Write a checkpoint's files. May be called on any thread.
 
     A large data file of this name that is there already is written over, and not replaced.
+
+    Args:
+      prefix: what their names begin with.
+      items: the tensors.
+      moved: called with the number of bytes done.
+      refuse_nan: whether a NaN must not be saved.
+      unchanged: finds the tensors that did not change over the last checkpoints: they get a file of their own.
+      earlier: called for that file; see `Snapshot.write`.
 
     Returns:
       The 128-bit XXH3 of those for which it is known already, by name.
@@ -156,18 +174,76 @@ def write(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], *, 
         return {}
     finally:
         index.unlink()
-    path = prefix.with_name(f"{prefix.name}.data-00000-of-00001")
-    with RewrittenFile(path) if path.exists() else DirectFile(path) as file:
+    by_key = {item.key: item for item in large}
+    unchanged = unchanged or Unchanged()
+    sizes = {key: item.form.size for key, item in by_key.items()}
+    same = unchanged.choose(sizes, lambda key: _memory(by_key[key].tensor))
+    paths = _data_paths(prefix, 2 if same else 1)
+    with _opened(paths[0]) as file:
         appending = _Appending(file, moved)
         with data.open("rb", buffering=0) as beginning:
             while piece := beginning.read(_PIECE):
                 appending.plain(piece)
         data.unlink()
-        for item in large:
-            entries[item.key.encode()] = appending.tensor(item, refuse_nan)
+        for item in [item for item in large if item.key not in same]:
+            place = appending.tensor(item, _memory(item.tensor), refuse_nan)
+            entries[item.key.encode()] = item.form.entry + bytes(place.SerializeToString())
+            unchanged.write_elsewhere(item.key, place.crc32c)
         file.finish()
-        prefix.with_name(f"{prefix.name}.index").write_bytes(sstable.write(entries))
-        return {path.name: appending.digest.hexdigest()}
+    digests = {paths[0].name: appending.digest.hexdigest()}
+    if same:
+        chosen = [item for item in large if item.key in same]
+        digests[paths[1].name] = _write_unchanged(paths[1], chosen, unchanged, moved, earlier, refuse_nan=refuse_nan)
+        entries |= {key.encode(): entry for key, entry in unchanged.entries.items()}
+        header = BundleHeaderProto.FromString(entries[b""])
+        header.num_shards = len(paths)
+        entries[b""] = header.SerializeToString()
+    prefix.with_name(f"{prefix.name}.index").write_bytes(sstable.write(entries))
+    return digests
+
+
+def _data_paths(prefix: Path, count: int) -> list[Path]:
+    """Return the paths of so many data files, and remove those of an earlier state that had another number."""
+    paths = [prefix.with_name(f"{prefix.name}.data-{number:05}-of-{count:05}") for number in range(count)]
+    for path in prefix.parent.glob(f"{glob.escape(prefix.name)}.data-*"):
+        if path not in paths:
+            path.unlink()
+    return paths
+
+
+def _opened(path: Path) -> RewrittenFile | DirectFile:
+    """Open a file to be written: a new one, or the one that is there, unless that is another checkpoint's too."""
+    if path.exists() and path.stat().st_nlink == 1:
+        return RewrittenFile(path)
+    path.unlink(missing_ok=True)
+    return DirectFile(path)
+
+
+def _write_unchanged(
+    path: Path,
+    items: Sequence[Item],
+    unchanged: Unchanged,
+    moved: Callable[[int], None],
+    earlier: Earlier,
+    *,
+    refuse_nan: bool,
+) -> str:
+    """Write the file of the tensors that did not change, or share that of an earlier checkpoint. Returns its XXH3.
+
+    Its content depends on nothing else, such as the place of a tensor in memory: it is the same when written again.
+    """
+    if unchanged.digest is not None and earlier(unchanged.digest, path):
+        return unchanged.digest
+    unchanged.rewrite()
+    with _opened(path) as file:
+        appending = _Appending(file, moved, is_aligned=False)
+        for item in items:
+            memory = _memory(item.tensor)
+            place = appending.tensor(item, memory, refuse_nan)
+            place.shard_id = 1
+            unchanged.place(item.key, memory, item.form.entry + bytes(place.SerializeToString()))
+        file.finish()
+    return unchanged.written(appending.digest.hexdigest())
 
 
 class _Appending:
@@ -176,13 +252,17 @@ class _Appending:
     Args:
       file: the data file.
       moved: called with the number of bytes that were checked.
+      is_aligned: whether gaps may be left, so that tensors can be written from where they are.
 
     Attributes:
       digest: of all that was appended.
     """
 
-    def __init__(self, file: DirectFile | RewrittenFile, moved: Callable[[int], None]) -> None:
+    def __init__(
+        self, file: DirectFile | RewrittenFile, moved: Callable[[int], None], *, is_aligned: bool = True
+    ) -> None:
         self._file = file
+        self._is_aligned = is_aligned and file.is_direct
         self._moved = moved
         self.digest = xxhash.xxh3_128()
 
@@ -192,17 +272,15 @@ class _Appending:
         self._file.write(memoryview(content))
         self._moved(len(content))
 
-    def tensor(self, item: Item, refuse_nan: bool) -> bytes:
-        """Append a tensor. Returns its entry in the index.
+    def tensor(self, item: Item, memory: NDArray[np.uint8], refuse_nan: bool) -> BundleEntryProto:
+        """Append a tensor. Returns its place and its checksum, for the index.
 
         Raises:
           UnsoundError: it holds a NaN that must not be saved.
         """
-        memory = _memory(item.tensor)
         place = address(memory.data)
-        if (
-            self._file.is_direct and len(memory) >= IN_PLACE and place % _ALIGNMENT == 0
-        ):  # a gap, so that it can be written from where it is
+        if self._is_aligned and len(memory) >= IN_PLACE and place % _ALIGNMENT == 0:
+            # A gap, so that it can be written from where it is.
             self.plain(bytes((place - self._file.size) % BLOCK))
         else:
             place = 0
@@ -217,8 +295,7 @@ class _Appending:
                 self._moved(len(piece))
             self._file.write(lot.data)
             begin += len(lot)
-        place_and_sum = BundleEntryProto(offset=offset, size=item.form.size, crc32c=sstable.masked(crc))
-        return item.form.entry + bytes(place_and_sum.SerializeToString())
+        return BundleEntryProto(offset=offset, size=item.form.size, crc32c=sstable.masked(crc))
 
 
 def _save(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], refuse_nan: bool) -> None:

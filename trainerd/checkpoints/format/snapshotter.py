@@ -25,7 +25,8 @@ from trainerd.checkpoints.contents.variable_names import NAMES_KEY, Names, packe
 from trainerd.checkpoints.format import bundle_writer
 from trainerd.checkpoints.format.bundle_writer import Form, Item
 from trainerd.checkpoints.format.gpu_room import GPURoom
-from trainerd.checkpoints.snapshot import Kept
+from trainerd.checkpoints.format.unchanged import Unchanged
+from trainerd.checkpoints.snapshot import Earlier, Kept, no_earlier
 
 OF_WORKER = "trainerd/worker-"  # what another worker has of its own
 
@@ -38,6 +39,7 @@ class TensorSnapshot:
       step: the global step of the boundary.
       items: what goes into the file.
       kept: the program's own objects, which go into it too; see `trainerd.keep`.
+      unchanged: finds what has not changed since the snapshots before.
       refuse_nan: whether a tensor that holds a NaN must not be saved.
       unsaved: what the step reads and the file does not hold, by its name in words.
     """
@@ -47,15 +49,19 @@ class TensorSnapshot:
     refuse_nan: bool = True
     unsaved: Mapping[str, Sequence[tf.Tensor]] = field(default_factory=dict)
     kept: Sequence[Item] = ()
+    unchanged: Unchanged | None = None
 
     @property
     def size(self) -> int:
         """The approximate size of its files, in bytes: that of the tensors."""
         return sum(item.form.size for item in (*self.items, *self.kept))
 
-    def write(self, prefix: Path, moved: Callable[[int], None]) -> dict[str, str]:
-        """Write `prefix.index` and `prefix.data-00000-of-00001`. May be called on any thread."""
-        return bundle_writer.write(prefix, [*self.items, *self.kept], moved, refuse_nan=self.refuse_nan)
+    def write(self, prefix: Path, moved: Callable[[int], None], earlier: Earlier = no_earlier) -> dict[str, str]:
+        """Write `prefix.index` and its data files. May be called on any thread, by one at a time."""
+        items = [*self.items, *self.kept]
+        return bundle_writer.write(
+            prefix, items, moved, refuse_nan=self.refuse_nan, unchanged=self.unchanged, earlier=earlier
+        )
 
     def first_change(self, later: TensorSnapshot) -> str | None:
         """See `Snapshot`. Metrics of Keras are reset before each measurement; an input reads ahead by itself."""
@@ -118,6 +124,7 @@ class Snapshotter:
             if gpu and form is not None:
                 self._on_gpus[gpu] += form.size
         self._room = room
+        self._unchanged = Unchanged()
 
     def prepare(self) -> None:
         """Read all once, for nothing: TensorFlow optimizes a graph at its first call, which takes seconds if it is
@@ -150,7 +157,8 @@ class Snapshotter:
         if self._names:
             items.append(Item(NAMES_KEY, "", tf.constant(self._names), Form(tf.string, len(self._names))))
         objects = [Item(key, "", tf.convert_to_tensor(each), allows_nan=True) for key, each in kept_state(step).items()]
-        return TensorSnapshot(step, [*items, graph], self._refuse_nan, self._unsaved.read(), objects)
+        unsaved = self._unsaved.read()
+        return TensorSnapshot(step, [*items, graph], self._refuse_nan, unsaved, objects, self._unchanged)
 
     def _read(self, kept: Kept) -> list[tf.Tensor]:
         in_place = self._reader.read_in_place

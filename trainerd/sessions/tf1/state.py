@@ -25,6 +25,7 @@ import tensorflow as tf
 from trainerd.checkpoints.contents.op_kinds import ancestors
 from trainerd.checkpoints.contents.tensor_values import owned
 from trainerd.checkpoints.format.os_errors import as_os_errors
+from trainerd.checkpoints.snapshot import Earlier, no_earlier
 from trainerd.errors import DataError
 from trainerd.sessions.tf1.input_checks import inexact_inputs, without_position
 from trainerd.sessions.tf1.positions import POSITION, IteratorPosition
@@ -349,7 +350,7 @@ class GraphSnapshot:
     handles: dict[Any, Any]
     values: dict[Any, Any]
 
-    def write(self, prefix: Path, moved: Callable[[int], None]) -> dict[str, str]:
+    def write(self, prefix: Path, moved: Callable[[int], None], earlier: Earlier = no_earlier) -> dict[str, str]:
         """Write it, once, as `prefix.index`, `prefix.data-00000-of-00001` and `prefix.meta`. On any thread."""
         self.state.write(self, prefix)
         return {}
