@@ -195,9 +195,7 @@ def write(
         chosen = [item for item in large if item.key in same]
         digests[paths[1].name] = _write_unchanged(paths[1], chosen, unchanged, moved, earlier, refuse_nan=refuse_nan)
         entries |= {key.encode(): entry for key, entry in unchanged.entries.items()}
-        header = BundleHeaderProto.FromString(entries[b""])
-        header.num_shards = len(paths)
-        entries[b""] = header.SerializeToString()
+        entries[b""] += BundleHeaderProto(num_shards=len(paths)).SerializeToString()
     prefix.with_name(f"{prefix.name}.index").write_bytes(sstable.write(entries))
     return digests
 
@@ -236,11 +234,10 @@ def _write_unchanged(
         return unchanged.digest
     unchanged.rewrite()
     with _opened(path) as file:
-        appending = _Appending(file, moved, is_aligned=False)
+        appending = _Appending(file, moved, shard=1)
         for item in items:
             memory = _memory(item.tensor)
             place = appending.tensor(item, memory, refuse_nan)
-            place.shard_id = 1
             unchanged.place(item.key, memory, item.form.entry + bytes(place.SerializeToString()))
         file.finish()
     return unchanged.written(appending.digest.hexdigest())
@@ -252,17 +249,16 @@ class _Appending:
     Args:
       file: the data file.
       moved: called with the number of bytes that were checked.
-      is_aligned: whether gaps may be left, so that tensors can be written from where they are.
+      shard: the number of the file. In the first one a gap may be left, so that a tensor can be written from its place.
 
     Attributes:
       digest: of all that was appended.
     """
 
-    def __init__(
-        self, file: DirectFile | RewrittenFile, moved: Callable[[int], None], *, is_aligned: bool = True
-    ) -> None:
+    def __init__(self, file: DirectFile | RewrittenFile, moved: Callable[[int], None], *, shard: int = 0) -> None:
         self._file = file
-        self._is_aligned = is_aligned and file.is_direct
+        self._shard = shard
+        self._is_aligned = shard == 0 and file.is_direct
         self._moved = moved
         self.digest = xxhash.xxh3_128()
 
@@ -295,7 +291,7 @@ class _Appending:
                 self._moved(len(piece))
             self._file.write(lot.data)
             begin += len(lot)
-        return BundleEntryProto(offset=offset, size=item.form.size, crc32c=sstable.masked(crc))
+        return BundleEntryProto(shard_id=self._shard, offset=offset, size=item.form.size, crc32c=sstable.masked(crc))
 
 
 def _save(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], refuse_nan: bool) -> None:

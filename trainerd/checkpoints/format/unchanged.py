@@ -14,7 +14,7 @@ from typing import Any
 import xxhash
 
 WORTHWHILE = 1 << 23  # bytes: below it a file of its own gains little
-_NEW_SHARE = 0.25  # of the file, which must be added by other unchanged tensors before it is written anew
+_NEW_SHARE = 0.25  # of the file, which must be added by other unchanged tensors before it is written again
 _DEAD_SHARE = 0.5  # of the file, which may belong to tensors that have changed since
 
 
@@ -71,7 +71,7 @@ class Unchanged:
         return same | new if kept + added >= WORTHWHILE else set()
 
     def rewrite(self) -> None:
-        """Record that no file of an earlier checkpoint can be shared: those that are the same are written anew."""
+        """Record that no file of an earlier checkpoint can be shared: those that are the same are written again."""
         self.digest = None
 
     def written(self, digest: str) -> str:
