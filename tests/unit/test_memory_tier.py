@@ -194,6 +194,15 @@ def test_states_of_runs_that_are_gone_are_removed(run: RunDirectory, memory: Pat
     assert sorted(path.name for path in memory.iterdir()) == [RUN]
 
 
+def test_a_folder_that_was_removed_is_made_again(run: RunDirectory, memory: Path) -> None:
+    store = to_memory(run, 6, 7)
+    shutil.rmtree(memory)
+    with pytest.raises(StorageError, match="No such file"):
+        store.write_to_memory(FakeSnapshot(8, 16.0), About("memory"), lambda size: None)
+    store.write_to_memory(FakeSnapshot(9, 18.0), About("memory"), lambda size: None)
+    assert started(run) == (9, "memory")
+
+
 def _of_all(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory.mkdir(mode=0o755)
 

@@ -76,6 +76,13 @@ class MemoryTier:
           StorageError: there is no folder or no room for it. What is in memory already stays.
           UnsoundError: the snapshot must not be saved.
         """
+        try:
+            return self._save(snapshot, about, before, moved)
+        except StorageError:
+            self._folder = None  # it may have been removed: the next save makes it again
+            raise
+
+    def _save(self, snapshot: Snapshot, about: About, before: int | None, moved: Callable[[int], None]) -> Manifest:
         at, name = time.time(), _SLOTS[self._count % len(_SLOTS)]
         folder = self._folder or self._make()
         needed = len(_SLOTS) * max(snapshot.size, *self._sizes.values())
@@ -115,6 +122,7 @@ class MemoryTier:
         base = max(found)[1]
         _remove_orphans(base)
         folder = base / owner.run_id
+        self._sizes, self._files = dict.fromkeys(_SLOTS, 0), {}
         with storage(f"make {folder}"):
             if safe_paths.exists(folder):
                 safe_paths.remove_tree(folder)
@@ -153,7 +161,7 @@ class MemoryTier:
         for folder in self._folders():
             with storage(f"remove {folder}"):
                 safe_paths.remove_tree(folder)
-        self._folder, self._sizes, self._files = None, dict.fromkeys(_SLOTS, 0), {}
+        self._folder = None
 
 
 @dataclass(frozen=True)
