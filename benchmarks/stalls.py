@@ -21,7 +21,21 @@ def checkpoints(plan: Plan) -> list[Figure]:
         plan.say(f"a state of {mebibytes} MiB")
         with tempfile.TemporaryDirectory(prefix="trainerd-bench-") as folder:
             figures += _of(mebibytes, plan.checkpoints, Path(folder))
-    return figures
+    return [*figures, *_frozen(plan.checkpoints)]
+
+
+def _frozen(rounds: int) -> list[Figure]:
+    """Save a state of which eight ninths never change, beside the rest alone, and beside one that changes wholly."""
+    with (
+        tempfile.TemporaryDirectory(prefix="trainerd-bench-") as folder,
+        Process(["-m", "benchmarks.peers.frozen", str(rounds), folder]) as process,
+    ):
+        answers = [process.answer() for _ in range(rounds)]
+    frozen, trained, full = ([float(answer[name]) for answer in answers] for name in ("frozen", "trained", "full"))
+    return [
+        compared("checkpoints", "frozen backbone: save / of the rest alone", "s", frozen, trained, Bar(AT_MOST, 1.2)),
+        compared("checkpoints", "frozen backbone: save / of all", "s", frozen, full),
+    ]
 
 
 def device_checkpoints(rounds: int) -> Figure:

@@ -88,6 +88,16 @@ def test_a_frozen_backbone_is_stored_twice_for_any_number_of_checkpoints(tmp_pat
     tuned.require_whole()
 
 
+def test_a_run_that_keeps_two_checkpoints_writes_nothing_again(tmp_path: Path) -> None:
+    tuned = Tuned(tmp_path)
+    tuned.store.keep(Policy(2))
+    tuned.save(5)
+    inodes = {path.stat().st_ino for path in tuned.rundir.path.glob("*-00001-of-00002")}
+    tuned.save(5)
+    assert {path.stat().st_ino for path in tuned.rundir.path.glob("*-00001-of-00002")} == inodes and len(inodes) == 2
+    tuned.require_whole()
+
+
 def test_what_changes_the_backbone_later_is_saved_whatever_it_is(tmp_path: Path) -> None:
     """A callback, `set` or a person writes to a variable that no op of the step writes; then all is trained."""
     tuned = Tuned(tmp_path)

@@ -71,14 +71,16 @@ class CheckpointFiles:
         Returns:
           Whether there is such a file, and the file system has second names.
         """
-        copies = dict[int, tuple[int, float, Path]]()  # by inode: how many names it has, when it was written, one name
-        for known in self._manifests.values():
+        copies = dict[
+            int, tuple[int, float, Path]
+        ]()  # by inode: its last step, when it was written, a name
+        for step, known in sorted(self._manifests.items()):
             for name, record in known.files.items():
                 if record.xxh128 == digest and (found := safe_paths.lstat(self._rundir.path / name)) is not None:
-                    copies[found.st_ino] = (found.st_nlink, found.st_mtime, self._rundir.path / name)
+                    copies[found.st_ino] = (step, found.st_mtime, self._rundir.path / name)
         if len(copies) < _COPIES or time.time() - max(at for _, at, _ in copies.values()) > _FRESH_SECS:
             return False
-        return safe_paths.link(min(copies.values())[2], target)
+        return safe_paths.link(min(copies.values())[2], target)  # in turns, so that each stays with one of the newest
 
     def finish_deletions(self) -> None:
         """Finish the deletions that were cut short. Called at a start."""
