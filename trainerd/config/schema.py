@@ -54,7 +54,10 @@ class CheckpointConfig:
     )
     max_overhead: Share = key(0.01, "", 'With "auto", the share of the time that saving may cost.')
     disk_writes_per_day: Annotated[float, Meta(ge=0.001, le=1e6)] = key(
-        100.0, "GB", 'With "auto", how much checkpoints may write to the disk in a day of training, to spare an SSD.'
+        100.0,
+        "GB",
+        'With "auto", how much checkpoints may write to the disk in a day of training, to spare an SSD. One is made each '
+        "hour all the same.",
     )
     memory_overhead: ShareOrNone = key(
         0.01,

@@ -227,7 +227,7 @@ class Checkpointer:
 
         While another save is under way, no snapshot is taken. A request is then served right after that save, since
         its checkpoint must begin after the request. A scheduled save is skipped, and also while a failed save waits to
-        be tried again.
+        be tried again. A save to memory ends early for either.
 
         Args:
           session: the model.
