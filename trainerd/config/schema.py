@@ -56,8 +56,8 @@ class CheckpointConfig:
     disk_writes_per_day: Annotated[float, Meta(ge=0.001, le=1e6)] = key(
         100.0,
         "GB",
-        'With "auto", how much checkpoints may write to the disk in a day of training, to spare an SSD. One is made each '
-        "hour all the same.",
+        'With "auto", how much checkpoints may write to the disk in a day of training, to spare an SSD. One an '
+        "hour is made all the same.",
     )
     memory_overhead: ShareOrNone = key(
         0.01,
