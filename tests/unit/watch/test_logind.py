@@ -65,16 +65,16 @@ def held(bus: FakeBus) -> int:
 def test_the_machine_waits_for_the_runs_at_each_sleep() -> None:
     bus = FakeBus(None, *[("PrepareForSleep", True), ("PrepareForSleep", False)] * 2, None)
     source = Logind(lambda: bus, ("sleep", "shutdown"), lambda: 1000.0)
-    assert source.poll() is None and bus.whats == ["sleep:shutdown"]
+    assert source.poll() is None and bus.whats == ["sleep", "shutdown"]
     for _ in range(2):
         found = source.poll()
         assert found is not None and (found.kind, found.key, found.secs) == ("sleep", "sleep 1000", 29.5)
-        assert held(bus) == 1
+        assert held(bus) == 2
         source.finish()
         assert held(bus) == 0
         assert source.poll() is None and held(bus) == 0  # it is awake
-    assert source.poll() is None and held(bus) == 1
-    assert len(bus.locks) == 3
+    assert source.poll() is None and held(bus) == 2
+    assert len(bus.locks) == 6
 
 
 def test_a_shutdown_is_announced_and_no_lock_is_asked_for_meanwhile() -> None:

@@ -1,4 +1,4 @@
-"""Sleep and shutdown, as systemd's logind announces them. A delay lock has it wait until the runs have saved.
+"""Sleep and shutdown, as systemd's logind announces them. Delay locks have it wait until the runs have saved.
 
 https://systemd.io/INHIBITOR_LOCKS
 """
@@ -28,7 +28,7 @@ _SIGNALS: dict[str, tuple[LogindKind, str]] = {
 class LogindBus(Protocol):
     """A connection to logind; see `SystemBus`."""
 
-    def inhibit(self, what: str, who: str, why: str) -> Any:
+    def inhibit(self, what: LogindKind, who: str, why: str) -> Any:
         """Take a delay lock."""
 
     def most_delay_secs(self) -> float:
@@ -61,7 +61,7 @@ class Logind:
     ) -> None:
         self._connect, self._kinds, self._clock = connect, kinds, clock
         self._bus: LogindBus | None = None
-        self._lock: Any = None  # the file descriptor that is the lock
+        self._locks: list[Any] = []  # the file descriptors that are the locks
         self._refused = ""
         self._is_stopping = False  # until the machine is awake again
 
@@ -69,8 +69,8 @@ class Logind:
         try:
             if self._bus is None:
                 self._bus = self._connect()
-            if self._lock is None and not self._is_stopping:
-                self._take_lock(self._bus)
+            if not self._locks and not self._is_stopping:
+                self._take_locks(self._bus)
             signal = self._bus.next_signal(_WAIT_SECS)
             return self._interruption(self._bus, *signal) if signal is not None else None
         except SourceError:
@@ -78,30 +78,34 @@ class Logind:
             raise
 
     def finish(self) -> None:
-        """Give the lock back. It is taken again when the machine is awake."""
-        if self._lock is not None:
-            self._lock.close()
-        self._lock = None
+        """Give the locks back. They are taken again when the machine is awake."""
+        for lock in self._locks:
+            lock.close()
+        self._locks = []
 
     def _interruption(self, bus: LogindBus, signal: str, begins: bool) -> MachineInterruption | None:
         """Return what a signal announces; None if that is over or is none of the kinds."""
         kind, title = _SIGNALS.get(signal, (None, ""))
         if kind is None or kind not in self._kinds:
             return None
-        self._is_stopping = begins  # meanwhile logind gives no lock
+        self._is_stopping = begins  # meanwhile logind gives no locks
         if not begins:
             return None
         secs = _DELAY_SECS
-        if self._lock is not None:
+        if self._locks:
             with contextlib.suppress(SourceError):
                 secs = bus.most_delay_secs()
         secs = max(0.0, secs - _MARGIN_SECS)
         return MachineInterruption(kind, f"{kind} {self._clock():.0f}", title, secs)
 
-    def _take_lock(self, bus: LogindBus) -> None:
-        """Take the lock. Without it the runs are asked all the same, and the machine does not wait for them."""
+    def _take_locks(self, bus: LogindBus) -> None:
+        """Take a lock for each kind: to an ordinary user logind refuses one for several.
+
+        Without locks the runs are asked all the same, and the machine does not wait for them.
+        """
         try:
-            self._lock = bus.inhibit(":".join(self._kinds), "trainerd", "training runs save")
+            for kind in self._kinds:
+                self._locks.append(bus.inhibit(kind, "trainerd", "training runs save"))
         except SourceError as error:
             if str(error) != self._refused:
                 log.warning("the machine will not wait until runs have saved: %s", error)

@@ -49,7 +49,7 @@ class SystemBus:
         """Take a delay lock, which lasts until the returned file descriptor is closed.
 
         Args:
-          what: what is delayed, such as "sleep:shutdown".
+          what: what is delayed, such as "sleep".
           who, why: what `systemd-inhibit --list` shows.
         """
         from jeepney import new_method_call
