@@ -1,0 +1,109 @@
+"""Sleep, shutdown and an empty battery with a real logind: runs are saved before the machine stops."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from tests.systemd.conftest import NewService
+from tests.systemd.machine import TRAINERD, Machine, wait_for
+from trainerd.checkpoints import manifest
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, State, read_state
+
+UNIT = "trainerd-watch"
+FOLDER = "/srv/of-a-person"
+CONFIG = f'entry = "trainerd.examples.counter:job"\nlogdir = "{FOLDER}/run"\n[checkpoint]\nsave_model_secs = 3600\n'
+# Puts a signal of logind's name onto the bus, for the watcher alone. Any user may.
+FORGED = """\
+watcher=$(busctl list --unique --no-legend | grep trainerd-watch | cut -d' ' -f1)
+exec setpriv --reuid=nobody --clear-groups dbus-send --system --dest=$watcher --type=signal /org/freedesktop/login1 \\
+    org.freedesktop.login1.Manager.PrepareForSleep boolean:true
+"""
+
+
+@pytest.fixture
+def watcher(machine: Machine) -> Iterator[Machine]:
+    """A machine that can sleep, as far as logind sees, and on which the watcher is installed."""
+    machine.run("mount", "-o", "remount,rw", "/sys")
+    machine.run("mkdir", "-p", "/sys/power")
+    machine.run("sh", "-c", "echo 'freeze mem' > /sys/power/state; echo '[s2idle] deep' > /sys/power/mem_sleep")
+    machine.run("systemctl", "restart", "systemd-logind")
+    said = machine.output(TRAINERD, "install", "--system", "--watch").splitlines()
+    for typed in said[-2:]:
+        machine.run("sh", "-c", typed)
+    machine.write("/etc/trainerd/watch.toml", '[page]\nlisten = ""\n')
+    yield machine
+    machine.run("systemctl", "stop", UNIT, check=False)
+    for path in ("trainerd.service.d", "trainerd@.service.d", f"{UNIT}.service"):
+        machine.run("rm", "-r", f"/etc/systemd/system/{path}")
+    machine.run("rm", "-r", "/etc/trainerd/watch.toml", "/etc/systemd/logind.conf.d")
+    machine.run("systemctl", "daemon-reload")
+
+
+def locks(machine: Machine) -> list[str]:
+    """What the watcher's locks delay."""
+    lines = machine.output("systemd-inhibit", "--list", "--no-legend").splitlines()
+    return sorted(line.split()[5] for line in lines if line.startswith("trainerd "))
+
+
+def until_it_delays(machine: Machine) -> None:
+    """Wait until the watcher has its locks."""
+    wait_for("the locks", lambda: locks(machine) == ["shutdown", "sleep"])
+
+
+def test_a_service_is_saved_before_each_sleep_and_continues(watcher: Machine, service: NewService) -> None:
+    one = service()
+    one.systemctl("start")
+    one.wait_until_training()
+    watcher.run("systemctl", "start", UNIT)
+    for number in (1, 2):
+        until_it_delays(watcher)
+        watcher.run("systemctl", "suspend")
+        wait_for("a save", lambda number=number: len(one.checkpoints("request")) == number)  # type: ignore[misc]
+        wait_for("the machine to wake", lambda number=number: len(slept(watcher)) == number)  # type: ignore[misc]
+        one.wait_for_progress()
+    until_it_delays(watcher)
+    watcher.run("sh", "-c", FORGED)
+    watcher.run("systemctl", "suspend")
+    wait_for("the third", lambda: len(one.checkpoints("request")) >= 3 and len(slept(watcher)) == 3)
+    assert len(one.checkpoints("request")) == 3  # the forged one asked for nothing
+
+
+def slept(machine: Machine) -> list[str]:
+    """Each sleep since the boot, and what was saved before it."""
+    machine.run("journalctl", "--sync")
+    since = machine.output("systemctl", "show", "--value", "--property=ActiveEnterTimestamp", UNIT)
+    text = machine.output("journalctl", "-u", UNIT, "-u", "systemd-suspend", "-b", "-o", "cat", f"--since={since[4:]}")
+    lines = [line for line in text.splitlines() if "run saved" in line or "Entering sleep state" in line]
+    before = [line for line, after in itertools.pairwise(lines) if "Entering" in after]
+    assert all("1 of 1 run saved" in line for line in before) and "save within 30 s" in text, text
+    return before
+
+
+def state_of(machine: Machine) -> State:
+    """What the run of a person says of itself."""
+    found = read_state(machine.path(f"{FOLDER}/run/state.json"))
+    return found if found is not None else State()
+
+
+def test_a_daemon_is_paused_with_its_last_step_before_a_reboot(watcher: Machine) -> None:
+    """SIGTERM cannot be what saves it: systemd kills this one at once."""
+    watcher.write(f"{FOLDER}/trainerd.toml", CONFIG)
+    watcher.write(f"{FOLDER}/watch.toml", '[page]\nlisten = ""\n')
+    home = f"--setenv=HOME={FOLDER}"
+    start = (TRAINERD, "start", "--forever", "--config", f"{FOLDER}/trainerd.toml")
+    killed = ("--property=Type=forking", "--property=KillSignal=SIGKILL")
+    watcher.run("systemd-run", "--unit=of-a-person", *killed, home, *start)
+    wait_for("training", lambda: state_of(watcher).phase is Phase.TRAINING)
+    watcher.run("systemd-run", "--unit=watcher", home, TRAINERD, "watch", "--config", f"{FOLDER}/watch.toml")
+    until_it_delays(watcher)
+    watcher.reboot()
+    state = state_of(watcher)
+    assert state.phase is Phase.PAUSED and "the file `pause`" in (state.ended or "")
+    rundir = RunDirectory(watcher.path(f"{FOLDER}/run"))
+    assert max(rundir.steps()) == state.step > 0
+    manifest.verify(manifest.read(rundir.manifest(state.step)), rundir.path)
+    watcher.run("rm", "-r", FOLDER)
