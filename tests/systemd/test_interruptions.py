@@ -83,6 +83,39 @@ def slept(machine: Machine) -> list[str]:
     return before
 
 
+def set_ups(machine: Machine, status: str, runtime_secs: int) -> None:
+    """Have the UPS say this; its driver looks every few seconds."""
+    machine.write("/etc/nut/ups.dev", f"ups.status: {status}\nbattery.runtime: {runtime_secs}\n")
+
+
+def test_a_service_is_paused_when_the_battery_of_a_ups_is_almost_empty(watcher: Machine, service: NewService) -> None:
+    """A real NUT, whose driver reads a file in place of a UPS; `upsc` runs in the watcher's sandbox."""
+    watcher.run("ip", "link", "set", "lo", "up")
+    watcher.write("/etc/nut/nut.conf", "MODE=standalone\n")
+    watcher.write("/etc/nut/ups.conf", "[ups]\ndriver = dummy-ups\nport = ups.dev\nmode = dummy-once\n")
+    watcher.write("/etc/nut/upsd.conf", "LISTEN 127.0.0.1 3493\n")
+    set_ups(watcher, "OL", 600)
+    watcher.run("install", "-d", "-o", "nut", "-g", "nut", "/run/nut")
+    watcher.run("systemd-run", "--unit=ups-driver", "/lib/nut/dummy-ups", "-a", "ups", "-D")
+    wait_for("the driver", lambda: watcher.path("/run/nut/dummy-ups-ups").exists())
+    watcher.run("systemd-run", "--unit=ups-server", "/sbin/upsd", "-D")
+    wait_for("upsd", lambda: watcher.run("upsc", "ups@localhost", check=False).stdout)
+    watcher.write("/etc/trainerd/watch.toml", '[page]\nlisten = ""\n[interruptions]\nups_name = "ups@localhost"\n')
+    one = service()
+    one.systemctl("start")
+    one.wait_until_training()
+    watcher.run("systemctl", "start", UNIT)
+    set_ups(watcher, "OB DISCHRG", 600)
+    wait_for("the battery", lambda: "OB" in watcher.output("upsc", "ups@localhost", "ups.status"))
+    one.wait_for_progress()
+    set_ups(watcher, "OB DISCHRG LB", 60)
+    assert one.wait_until_over() == "inactive"
+    assert one.state.phase is Phase.PAUSED and one.saved_steps[-1] == one.state.step
+    log = watcher.output("journalctl", "-u", UNIT, "-b", "-o", "cat")
+    assert "the battery of the UPS ups@localhost is almost empty (OB DISCHRG LB, 60 s left): 1 of 1 run paused" in log
+    watcher.run("systemctl", "stop", "ups-driver", "ups-server", check=False)
+
+
 def state_of(machine: Machine) -> State:
     """What the run of a person says of itself."""
     found = read_state(machine.path(f"{FOLDER}/run/state.json"))
