@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Callable
@@ -17,17 +18,21 @@ class MetadataServer:
     Attributes:
       url: its address.
       asked: the method and the path of each request.
+      said: the body of each answer.
       answer: called with a request in place of the services; None for them. It returns a status, headers and a body.
       token: the token of AWS that is valid.
     """
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.said: list[bytes] = []
         self.answer: Callable[[BaseHTTPRequestHandler], tuple[int, dict[str, str], bytes]] | None = None
         self.token = "token-1"
         self._action: bytes | None = None
         self._events: list[object] = []
-        self._preempted = threading.Event()
+        self._changed = threading.Condition()
+        self._is_preempted = self._is_closed = False
+        self._version = 0
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -38,7 +43,9 @@ class MetadataServer:
                 for name, value in headers.items():
                     self.send_header(name, value)
                 self.end_headers()
-                self.wfile.write(body)
+                with contextlib.suppress(ConnectionError):  # who has asked is gone
+                    self.wfile.write(body)
+                server.said.append(body)
 
             do_PUT = do_GET
 
@@ -54,9 +61,12 @@ class MetadataServer:
         """Announce an interruption of AWS."""
         self._action = json.dumps({"action": action, "time": at}).encode()
 
-    def preempt(self) -> None:
-        """Announce a preemption of Google."""
-        self._preempted.set()
+    def preempt(self, is_preempted: bool = True) -> None:
+        """Announce a preemption of Google, or say that there is none."""
+        with self._changed:
+            self._is_preempted = is_preempted
+            self._version += 1
+            self._changed.notify_all()
 
     def schedule(self, *events: object) -> None:
         """Announce these events of Azure, for the machine `vm-1`."""
@@ -64,7 +74,8 @@ class MetadataServer:
 
     def close(self) -> None:
         """End it."""
-        self._preempted.set()
+        self._is_closed = True
+        self.preempt()
         self._server.shutdown()
         self._server.server_close()
 
@@ -81,10 +92,12 @@ class MetadataServer:
                 return (404, {}, b"Not Found") if self._action is None else (200, {}, self._action)
             case "/computeMetadata/v1/instance/preempted" if headers.get("Metadata-Flavor") == "Google":
                 query = parse_qs(urlsplit(request.path).query)
-                if query.get("wait_for_change") == ["true"] and query.get("last_etag") == [self._etag]:
-                    self._preempted.wait(_LONGEST_WAIT_SECS)
-                word = b"TRUE" if self._preempted.is_set() else b"FALSE"
-                return 200, {"Metadata-Flavor": "Google", "ETag": self._etag}, word
+                with self._changed:
+                    if query.get("wait_for_change") == ["true"]:
+                        last = query.get("last_etag")
+                        self._changed.wait_for(lambda: self._is_closed or last != [self._etag], _LONGEST_WAIT_SECS)
+                    word = b"TRUE" if self._is_preempted else b"FALSE"
+                    return 200, {"Metadata-Flavor": "Google", "ETag": self._etag}, word
             case "/metadata/instance/compute/name" if headers.get("Metadata") == "true":
                 return 200, {}, b"vm-1"
             case "/metadata/scheduledevents" if headers.get("Metadata") == "true":
@@ -93,4 +106,4 @@ class MetadataServer:
 
     @property
     def _etag(self) -> str:
-        return f"etag-{self._preempted.is_set()}"
+        return f"etag-{self._version}"

@@ -77,7 +77,7 @@ def test_google_announces_a_preemption_once_and_the_server_keeps_the_request_unt
     server.preempt()
     found = source.poll()
     assert found is not None and (found.kind, found.secs) == ("spot", 30.0)
-    assert "wait_for_change=true" in server.asked[-1] and "last_etag=etag-False" in server.asked[-1]
+    assert "wait_for_change=true" in server.asked[-1] and "last_etag=etag-0" in server.asked[-1]
 
 
 def test_a_preemption_from_before_the_start_is_announced(server: MetadataServer) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+import sys
+import threading
+from pathlib import Path
+
 import pytest
 
-from trainerd.watch.interruptions.interruption import SourceError
+from trainerd.watch.interruptions.interruption import AbsentError, SourceError
 from trainerd.watch.interruptions.logind import Logind
+from trainerd.watch.interruptions.system_bus import SystemBus
 
 Signal = tuple[str, bool]
 
@@ -131,3 +137,34 @@ def test_a_bus_that_is_not_there_is_an_error() -> None:
 
     with pytest.raises(SourceError, match="there is none"):
         Logind(connect, ("sleep",)).poll()
+
+
+# ---------------------------------------------------------------------- the bus
+
+
+def test_a_machine_without_a_system_bus_has_no_logind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", f"unix:path={tmp_path}/bus")
+    with pytest.raises(AbsentError, match="no system bus"):
+        SystemBus()
+    monkeypatch.setitem(sys.modules, "jeepney", None)
+    with pytest.raises(AbsentError, match=r"`jeepney` is not installed\. Install it with `"):
+        SystemBus()
+
+
+def test_what_listens_in_place_of_a_bus_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", f"unix:path={tmp_path}/bus")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"{tmp_path}/bus")
+        server.listen()
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1024)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(SourceError, match="the system bus cannot be used"):
+            SystemBus()
+        thread.join()

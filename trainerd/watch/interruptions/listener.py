@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from trainerd.errors import TrainerdError
 from trainerd.system.backoff import Backoff
 from trainerd.system.threads import called_every
 from trainerd.watch.ask import Action
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY_SECS, MOST_RETRY_SECS = 5.0, 60.0
 _AT_ONCE_SECS = 0.001
+_EVENT = {"event": "interruption"}
 
 
 class Listener:
@@ -59,11 +61,11 @@ class Listener:
         except SourceError as error:
             if str(error) != self._trouble:
                 level = logging.INFO if isinstance(error, AbsentError) else logging.WARNING
-                log.log(level, "%s: %s", self._source.name, error, extra={"event": "interruption-source"})
+                log.log(level, "%s: %s", self._source.name, error, extra=_EVENT)
             self._trouble = str(error)
             return self._backoff.failed()
         if self._trouble:
-            log.info("%s: it answers again", self._source.name, extra={"event": "interruption-source"})
+            log.info("%s: it answers again", self._source.name, extra=_EVENT)
         self._trouble = ""
         self._backoff.succeeded()
         if found is not None:
@@ -75,6 +77,8 @@ class Listener:
         try:
             if action != "off":
                 self._respond(interruption, action)
+        except TrainerdError as error:
+            log.error("%s, and the runs cannot be asked: %s", interruption.title, error, extra=_EVENT)
         finally:
             self._source.finish()
 
