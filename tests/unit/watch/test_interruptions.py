@@ -41,7 +41,7 @@ class World:
     def __init__(self, runs: Runs, clock: FakeTime, rundirs: list[RunDirectory]) -> None:
         self.clock, self.rundirs = clock, rundirs
         self.notices: list[Notice] = []
-        self.responder = Responder(runs.read, self.notices.append, clock=clock, timer=clock, sleep=clock.sleep)
+        self.responder = Responder(runs.read, self.notices.append, "here", clock=clock, timer=clock, sleep=clock.sleep)
 
     def respond(self, interruption: MachineInterruption, action: Action, *on_sleep: Callable[[], None]) -> None:
         """Respond; this happens meanwhile, at each look."""
@@ -79,7 +79,7 @@ def test_all_runs_save_and_one_notice_says_so(world: World) -> None:
     assert world.outcomes == [RunOutcome("cifar", 8), RunOutcome("digits", 9)]
     [notice] = world.notices
     assert (notice.kind, notice.key, notice.run) == ("sleep", "sleep 1", "")
-    assert notice.title == "the machine goes to sleep: 2 of 2 runs saved"
+    assert notice.title == "here: the machine goes to sleep: 2 of 2 runs saved"
     assert notice.body == "cifar: saved at step 8\ndigits: saved at step 9"
     assert not cifar.save.exists() and not cifar.pause.exists()
 
@@ -101,7 +101,7 @@ def test_a_run_that_does_not_answer_in_time_is_a_failed_save(world: World) -> No
     late = "no answer within 4.5 s; it is evaluating at step 7"
     assert world.outcomes == [RunOutcome("cifar", 9), RunOutcome("digits", None, late)]
     [notice] = world.notices
-    assert (notice.kind, notice.title) == ("save failed", "the machine goes to sleep: 1 of 2 runs saved")
+    assert (notice.kind, notice.title) == ("save failed", "here: the machine goes to sleep: 1 of 2 runs saved")
     assert notice.body.endswith(f"digits: not saved: {late}")
 
 

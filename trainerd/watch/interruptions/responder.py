@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -47,6 +48,7 @@ class Responder:
     Args:
       runs: reads all runs.
       report: takes the notice for a person.
+      host: the name of this machine, for the notice.
       clock: seconds since 1970 (UTC).
       timer: seconds on a clock that is never set.
       sleep: waits so many seconds.
@@ -56,12 +58,13 @@ class Responder:
         self,
         runs: Callable[[], Sequence[RunView]],
         report: Callable[[Notice], None],
+        host: str = "",
         *,
         clock: Callable[[], float] = time.time,
         timer: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._runs, self._report = runs, report
+        self._runs, self._report, self._host = runs, report, host or socket.gethostname()
         self._clock, self._timer, self._sleep = clock, timer, sleep
         self._pausing: dict[Path, PendingRequest] = {}
         self._lock = threading.Lock()
@@ -136,7 +139,8 @@ class Responder:
         is_saved = saved == len(outcomes)
         log.log(logging.INFO if is_saved else logging.ERROR, "%s. %s", title, "; ".join(lines), extra=_EVENT)
         kind = interruption.kind if is_saved else "save failed"
-        notice = Notice(kind, "", interruption.key, self._clock(), printable(title), printable("\n".join(lines)))
+        title = printable(f"{self._host}: {title}")
+        notice = Notice(kind, "", interruption.key, self._clock(), title, printable("\n".join(lines)))
         try:
             self._report(notice)
         except StorageError as error:
