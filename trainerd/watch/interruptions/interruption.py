@@ -23,7 +23,7 @@ class MachineInterruption:
     Attributes:
       kind: the kind.
       key: distinguishes it from all others.
-      title: what happens to the machine, in words.
+      title: what happens to the machine, in words that a terminal can show.
       secs: the time that is left for saving.
     """
 

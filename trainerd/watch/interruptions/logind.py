@@ -108,7 +108,11 @@ class Logind:
                 self._locks.append(bus.inhibit(kind, "trainerd", "training runs save"))
         except SourceError as error:
             if str(error) != self._refused:
-                log.warning("the machine will not wait until runs have saved: %s", error)
+                log.warning(
+                    "logind grants no lock, and the machine will not wait until runs have saved: %s. See "
+                    "docs/guides/laptops-and-spot-instances.md.",
+                    error,
+                )
             self._refused = str(error)
             return
         self._refused = ""

@@ -126,7 +126,9 @@ class Responder:
             if state is not None and state.phase in (Phase.PAUSED, Phase.FINISHED):
                 return RunOutcome(run.name, state.step)
             return RunOutcome(run.name, None, str(error))
-        return RunOutcome(run.name, answer.step, answer.error or "") if answer is not None else None
+        if answer is None:
+            return None
+        return RunOutcome(run.name, answer.step, "" if answer.step is not None else answer.error or "it gave no reason")
 
     def _tell(self, interruption: MachineInterruption, action: Action, outcomes: Sequence[RunOutcome]) -> None:
         """Log the outcomes, and report them if there are any."""
@@ -135,12 +137,11 @@ class Responder:
             return
         saved = sum(outcome.step is not None for outcome in outcomes)
         title = f"{interruption.title}: {saved} of {counted(len(outcomes), 'run')} {_DONE[action]}"
-        lines = [_line(outcome, action) for outcome in outcomes]
+        lines = [printable(_line(outcome, action)) for outcome in outcomes]
         is_saved = saved == len(outcomes)
         log.log(logging.INFO if is_saved else logging.ERROR, "%s. %s", title, "; ".join(lines), extra=_EVENT)
         kind = interruption.kind if is_saved else "save failed"
-        title = printable(f"{self._host}: {title}")
-        notice = Notice(kind, "", interruption.key, self._clock(), title, printable("\n".join(lines)))
+        notice = Notice(kind, "", interruption.key, self._clock(), f"{self._host}: {title}", "\n".join(lines))
         try:
             self._report(notice)
         except StorageError as error:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainerd.system.extras import install_command
+from trainerd.text import printable
 from trainerd.watch.interruptions.interruption import AbsentError, SourceError
 
 _LOGIND = "org.freedesktop.login1"
@@ -129,7 +130,8 @@ def _as_source_error() -> Iterator[None]:
     try:
         yield
     except DBusErrorResponse as error:
-        raise SourceError(f"the system bus answers with {error.name}: {error.data}") from error
+        said = " ".join(printable(str(each)) for each in error.data)
+        raise SourceError(f"the system bus answers with {error.name}: {said}") from error
     except FileNotFoundError as error:
         raise AbsentError("sleep and shutdown are not noticed: this machine has no system bus") from error
     except (OSError, AuthenticationError, RuntimeError) as error:
