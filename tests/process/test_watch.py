@@ -224,7 +224,8 @@ def test_what_a_person_gets_wrong_is_said_without_a_traceback(
     assert code == 75 and "another watcher of yours runs already" in said
     assert first.end() == 0
     assert run("--config", str(tmp_path / "none.toml"))[0] == 78
-    code, said = run("--config", str(write_settings(tmp_path / "idle.toml")))
+    off = 'listen = ""\n[interruptions]\nsleep = "off"\nshutdown = "off"\n'
+    code, said = run("--config", str(write_settings(tmp_path / "idle.toml", page=off)))
     assert code == 78 and "leaves nothing to do" in said
     assert run("--test", "--config", str(tmp_path / "one.toml"))[0] == 78
     (tmp_path / "file").touch()

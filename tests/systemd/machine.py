@@ -21,7 +21,11 @@ from tests.systemd.overlay import PREFIX, MachineError, interpreter, packages, p
 
 TRAINERD = PREFIX / "bin" / "trainerd"
 REBOOTS = 133  # what systemd-nspawn exits with when the machine inside wants to be started again
-TOOLS = ("systemd-nspawn", "systemd-analyze", "nsenter", "unshare", "setpriv", "strace", "ip")
+TOOLS = (
+    *("systemd-nspawn", "systemd-analyze", "nsenter", "unshare", "setpriv", "strace", "ip"),
+    *("dbus-send", "pkcheck"),  # logind is asked over D-Bus, and asks polkit
+    *("upsd", "upsc"),  # NUT, for a UPS
+)
 
 _NAME = "trainerd-test"
 _MEMORY = Path("/dev/shm")  # an overlay's upper folder must not be on the file system below it
@@ -89,7 +93,8 @@ def require() -> None:
         raise MachineError("these tests boot a systemd of their own, and that needs root")
     if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
         raise MachineError(
-            f"missing: {', '.join(missing)}. `apt-get install systemd systemd-container strace iproute2`."
+            f"missing: {', '.join(missing)}. `apt-get install systemd systemd-container strace iproute2 dbus polkitd "
+            "nut-server nut-client`."
         )
     interpreter()
 

@@ -307,7 +307,7 @@ def test_every_page_is_in_the_navigation() -> None:
 def test_toml_blocks_are_configs_or_parts_of_one(path: Path) -> None:
     for block in blocks(path, "toml"):
         data = tomllib.loads(block)
-        if set(data) <= {"watch", "page"}:
+        if set(data) <= {"watch", "page", "interruptions"}:
             settings.parse(data)
             continue
         whole = data if "entry" in data else {"entry": "job:job", "logdir": "runs/a", **data}

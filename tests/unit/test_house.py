@@ -53,7 +53,7 @@ FLOORS = [
     {"data", "hooks", "keras", "script"},
     {"compat", "compat/estimator", "daemon/systemd", "open_job"},
     {"daemon"},
-    {"doctor", "doctor/upgrade", "proof", "proof/traced", "release", "watch", "watch/delivery"},
+    {"doctor", "doctor/upgrade", "proof", "proof/traced", "release", "watch", "watch/delivery", "watch/interruptions"},
     {"watch/page"},
     {"cli"},
     {"cli/commands", "cli/commands/history", "cli/commands/jobs", "cli/commands/runs", "cli/commands/training"},

@@ -386,6 +386,7 @@ def test_the_real_machine_hides_what_the_unit_hides() -> None:
 def test_the_watcher_of_the_machine(machine: Machine, cli: Cli) -> None:
     code, said = cli("install", "--system", "--watch")
     assert code == 0 and f"systemctl enable --now {watch_plan.UNIT}" in said
+    assert f"| install -D -m 644 /dev/stdin {machine.logind}/trainerd.conf\n" in said
     unit = (machine.units / watch_plan.UNIT).read_text()
     assert value(unit, "ExecStart").endswith("trainerd watch --config %d/watch.toml")
     assert stat.S_IMODE((machine.configs / "watch.toml").stat().st_mode) == 0o600
@@ -402,7 +403,7 @@ def test_the_watcher_of_the_machine(machine: Machine, cli: Cli) -> None:
 
 def test_the_watcher_of_a_user(machine: Machine, place: Path, cli: Cli) -> None:
     code, said = cli("install", "--user", "--watch")
-    assert code == 0 and "loginctl enable-linger" in said
+    assert code == 0 and "loginctl enable-linger" in said and "sudo systemctl kill -s HUP systemd-logind" in said
     unit = (place / "home config" / "systemd" / "user" / watch_plan.UNIT).read_text()
     assert value(unit, "ExecStart").endswith("trainerd watch")
     assert not {"User", "LoadCredential", "AmbientCapabilities"} & {each.name for each in units.directives(unit)}

@@ -7,15 +7,13 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from trainerd.errors import NotRunningError
 from trainerd.rundir.lock import Holder
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.pending_request import PendingRequest
 from trainerd.rundir.request_files import append
-from trainerd.rundir.state import Answer, Phase, read_state
+from trainerd.rundir.state import Answer
 
 POLL_SECS = 0.05
-_AGAIN_SECS = 5.0
-_SERVED = (Phase.SAVING, Phase.PAUSING, Phase.RESTORING)  # what a request has the process do
 
 
 def ask_for_save(rundir: RunDirectory, holder: Holder, *, sleep: Callable[[float], None] = time.sleep) -> Answer:
@@ -52,23 +50,11 @@ def ask(
     Raises:
       NotRunningError: the process ended before it answered.
     """
-    write()
-    gone_for = 0.0
-    while True:
-        alive = holder.is_alive()
-        state = read_state(rundir.state)
-        if state is not None and (answer := state.answer_to(request)) is not None:
-            return answer
-        if not alive:
-            raise NotRunningError(f"process {holder.pid} ended before it {done}. `trainerd status` says why.")
-        # The trainer could not read the file, or it started and removed what was asked of an earlier process. It
-        # serves an id once, so a request that it has taken does not happen twice.
-        is_served = state is not None and state.phase in _SERVED
-        gone_for = 0.0 if is_served or path.exists() else gone_for + POLL_SECS
-        if gone_for > _AGAIN_SECS:
-            gone_for = 0.0
-            write()
+    pending = PendingRequest(rundir, holder, request, write, path, done)
+    pending.send()
+    while (answer := pending.look(POLL_SECS)) is None:
         sleep(POLL_SECS)
+    return answer
 
 
 def wait_for_end(holder: Holder, *, still: Callable[[], bool] = lambda: True) -> None:

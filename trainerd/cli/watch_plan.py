@@ -29,7 +29,29 @@ _CONFIG = """\
 
 [page]
 # listen = "127.0.0.1:9780"
+
+[interruptions]
+# sleep = "save"
+# shutdown = "pause"
+# cloud = "aws"
+# ups_name = "ups@localhost"
 """
+# What logind waits for the watcher's runs before the machine sleeps or shuts down, in seconds. Its default is 5.
+_DELAY_SECS = 30
+DELAY = f"To have the machine wait up to {_DELAY_SECS} s for saves before it sleeps or shuts down, and not 5 s:"
+
+
+def delay_commands(sudo: str) -> list[str]:
+    """Return the commands that raise logind's limit.
+
+    Args:
+      sudo: what is typed before what needs root.
+    """
+    path = machine.MACHINE.logind / f"{NAME}.conf"
+    return [
+        f"printf '[Login]\\nInhibitDelayMaxSec={_DELAY_SECS}\\n' | {sudo}install -D -m 644 /dev/stdin {path}",
+        f"{sudo}systemctl kill -s HUP systemd-logind",
+    ]
 
 
 def make_watch_plan(user: bool) -> Plan:

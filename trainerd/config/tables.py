@@ -11,7 +11,8 @@ import tomllib
 from collections.abc import Collection, Sequence
 from dataclasses import MISSING, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -199,7 +200,8 @@ def _plain(kind: Any, message: str, value: object) -> str:
     if _is_list(kind):
         return _of_list(choices, value) if choices else "expected a list of strings"
     if choices:
-        if get_args(kind)[0] is not choices[0]:  # a number, or one of these
+        parts = [part for part in get_args(kind) if get_origin(part) is not Literal and part is not NoneType]
+        if not set(parts) <= set(choices):  # a number, or one of these
             return "expected " + (_description(kind) or f'a number, 0 or more, or "{choices[0]}"')
         return "expected one of " + ", ".join(f'"{c}"' for c in choices)
     if "matching regex" in message and (described := _description(kind)):

@@ -17,6 +17,7 @@ class Machine:
       units: the folder of root's units.
       configs: the folder of their configs.
       users: the folder of the users that systemd makes.
+      logind: the folder of additions to logind's config.
       state: the folder that StateDirectory= is in.
       hidden: the folders that the sandbox of a system unit hides.
       running: a folder that exists while systemd runs.
@@ -25,6 +26,7 @@ class Machine:
     units: Path = Path("/etc/systemd/system")
     configs: Path = Path("/etc/trainerd")
     users: Path = Path("/etc/sysusers.d")
+    logind: Path = Path("/etc/systemd/logind.conf.d")
     state: Path = Path("/var/lib")
     hidden: tuple[Path, ...] = tuple(map(Path, ("/root", "/home", "/run/user", "/tmp", "/var/tmp")))
     running: Path = Path("/run/systemd/system")

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from trainerd.errors import NotRunningError
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.pending_request import PendingRequest
 from trainerd.rundir.request_files import append
 
+Action = Literal["save", "pause"]
 
-def ask(rundir: RunDirectory, what: Literal["save", "pause"]) -> tuple[int, str]:
+
+def ask(rundir: RunDirectory, what: Action) -> PendingRequest:
     """Ask the process that trains a run for a checkpoint or a pause. It answers at its next step.
 
     Args:
@@ -21,8 +25,8 @@ def ask(rundir: RunDirectory, what: Literal["save", "pause"]) -> tuple[int, str]
       what: what it is asked for.
 
     Returns:
-      The pid of the process, which is a worker's if only workers that are not the chief are on this machine; and the id
-      of the request, under which the run's state has the answer. A pause has none: its answer is its end.
+      The request. Its process is a worker's if only workers that are not the chief are on this machine. The run's state
+      has the answer to a save under the id of the request. A pause has no id: its answer is its end.
 
     Raises:
       NotRunningError: nothing trains there.
@@ -31,9 +35,12 @@ def ask(rundir: RunDirectory, what: Literal["save", "pause"]) -> tuple[int, str]
     for place in (rundir, *rundir.workers()):
         if (holder := read_holder(place)) is not None:
             request = uuid.uuid4().hex if what == "save" else ""
-            path = place.save if what == "save" else place.pause
-            append(_folder(place) / path.name, f"{request}\n" if request else "")
-            return holder.pid, request
+            path = _folder(place) / (place.save if what == "save" else place.pause).name
+            line = f"{request}\n" if request else ""
+            answered_in = rundir if what == "save" else place
+            pending = PendingRequest(answered_in, holder, request, partial(append, path, line), path, f"{what}d")
+            pending.send()
+            return pending
     raise NotRunningError(f"nothing trains in {rundir.path}: there is nothing to {what}.")
 
 

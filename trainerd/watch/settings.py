@@ -1,4 +1,5 @@
-"""The config of the watcher, watch.toml: whom to notify, of what, and where the page is."""
+"""The config of the watcher, watch.toml: whom to notify, of what, where the page is, and what to do before the machine
+stops."""
 
 from __future__ import annotations
 
@@ -39,12 +40,18 @@ NoticeKind = Literal[
     "best",
     "disk",
     "memory",
+    "sleep",
+    "shutdown",
+    "spot",
+    "ups",
 ]
 # Without what a person does himself, and what comes too often.
 BY_DEFAULT: tuple[NoticeKind, ...] = (
     *("finished", "target", "paused", "failed", "nan", "killed", "reboot", "hang", "no progress", "save failed"),
-    *("quarantine", "rollback", "best", "disk", "memory"),
+    *("quarantine", "rollback", "best", "disk", "memory", "shutdown", "spot", "ups"),
 )
+Response = Literal["save", "pause", "off"]
+Cloud = Literal["aws", "gcp", "azure"]
 TimeOfDay = Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d$", description='a time of day, such as "08:00"')]
 Minutes = Annotated[float, Meta(ge=0, le=1e6)]
 
@@ -94,11 +101,39 @@ class PageConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class InterruptionsConfig:
+    """The requests to the runs before the machine stops, and the sources that announce that."""
+
+    sleep: Response = key("save", "", 'Before the machine sleeps: "save", "pause" or "off".')
+    shutdown: Response = key("pause", "", "Before it shuts down or reboots.")
+    spot: Response = key("pause", "", "When `cloud` announces that it takes the machine away.")
+    cloud: Cloud | None = key(
+        None, "", "The cloud whose metadata service is asked for such announcements. Default: none is."
+    )
+    metadata_url: str | None = key(None, "", "The address of the metadata service. Default: that of the cloud.")
+    ups: Response = key("pause", "", "When the battery of `ups_name` is almost empty.")
+    ups_name: Annotated[str, Meta(min_length=1)] | None = key(
+        None, "", 'A UPS as `upsc` of NUT takes it, such as "ups@localhost". Default: none.'
+    )
+    ups_runtime_secs: Annotated[float, Meta(ge=0, le=1e5)] = key(
+        120.0, "s", "On battery with less than this left counts as almost empty, as NUT's `LB` does."
+    )
+
+    @property
+    def is_off(self) -> bool:
+        """True if no run is ever asked."""
+        spot = self.spot if self.cloud is not None else "off"
+        ups = self.ups if self.ups_name is not None else "off"
+        return {self.sleep, self.shutdown, spot, ups} == {"off"}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """The settings in one watch.toml."""
 
     watch: WatchConfig = field(default_factory=WatchConfig)
     page: PageConfig = field(default_factory=PageConfig)
+    interruptions: InterruptionsConfig = field(default_factory=InterruptionsConfig)
 
     @property
     def has_secrets(self) -> bool:
@@ -154,6 +189,12 @@ def _mistakes(settings: Settings) -> list[str]:
     url = settings.watch.heartbeat_url
     if url is not None and not re.match(r"https?://[^/\s]", url):
         found.append("watch.heartbeat_url: expected a URL that begins with http:// or https://")
+    url = settings.interruptions.metadata_url
+    if url is not None and not re.match(r"http://[^/\s]+/?$", url):
+        found.append("interruptions.metadata_url: expected http://HOST or http://HOST:PORT, without a path")
+    ups = settings.interruptions.ups_name
+    if ups is not None and not re.fullmatch(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*(@[A-Za-z0-9_.:\[\]-]+)?", ups):
+        found.append('interruptions.ups_name: expected the name of a UPS, such as "ups@localhost"')
     return found
 
 

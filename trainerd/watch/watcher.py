@@ -91,6 +91,15 @@ class Watcher:
         self._trouble, self._well_at = "", self._timer()
         return _SOON_SECS if any(run.is_doubtful for run in self._followed.values()) else LOOK_SECS
 
+    def report(self, notice: Notice) -> None:
+        """Queue a notice of another part of the watcher, if its kind is wanted. Any thread may call it.
+
+        Raises:
+          StorageError: it cannot be noted.
+        """
+        if wanted := self._wanted([notice]):
+            self._announce(wanted)
+
     def _follow(self, path: Path) -> RunMemory:
         return self._followed.get(path) or RunMemory(self._notes.lines_read(str(path)))
 

@@ -20,7 +20,7 @@ from trainerd.watch.delivery.notice import Notice
 
 _TYPES = {
     **dict.fromkeys(("failed", "nan", "killed", "hang", "no progress", "save failed", "quarantine"), "failure"),
-    **dict.fromkeys(("disk", "memory", "reboot", "rollback"), "warning"),
+    **dict.fromkeys(("disk", "memory", "reboot", "rollback", "shutdown", "spot", "ups"), "warning"),
     **dict.fromkeys(("finished", "target", "best"), "success"),
 }
 _SECRET_CHARS = 4  # shorter parts of a URL identify nothing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client.exposition import choose_encoder
 from werkzeug.exceptions import HTTPException, NotFound, Unauthorized
@@ -14,7 +14,7 @@ from werkzeug.utils import redirect
 from werkzeug.wrappers import Request, Response
 
 from trainerd.errors import NotRunningError, TrainerdError, UsageError
-from trainerd.watch.ask import ask
+from trainerd.watch.ask import Action, ask
 from trainerd.watch.metrics import registry
 from trainerd.watch.page.as_json import RunsAsJson, as_text, detail_as_json, path_of, text_of
 from trainerd.watch.page.document import document
@@ -118,12 +118,13 @@ class App:
             raise NotFound(f"there is no run {name!r} any more.")
         return _json(detail_as_json(detail, run.events, metrics))
 
-    def _ask(self, request: Request, name: str, what: Literal["save", "pause"]) -> Response:
+    def _ask(self, request: Request, name: str, what: Action) -> Response:
         self._guard.require_asked(request)
         run = self._find(name)
-        pid, request_id = ask(run.rundir, what)
+        pending = ask(run.rundir, what)
+        pid = pending.holder.pid
         log.info("asked process %d, which trains %s, to %s", pid, run.rundir.path, what)
-        return _json({"said": f"asked process {pid} to {what}", "id": request_id})
+        return _json({"said": f"asked process {pid} to {what}", "id": pending.id})
 
     def _find(self, name: str) -> RunView:
         for run in self._runs.seen():

@@ -15,7 +15,7 @@ from trainerd.cli.install_plan import Plan, make_plan
 from trainerd.cli.options import command_line, load_config
 from trainerd.cli.say import say
 from trainerd.cli.usage import GivenPath
-from trainerd.cli.watch_plan import make_watch_plan
+from trainerd.cli.watch_plan import DELAY, delay_commands, make_watch_plan
 from trainerd.doctor.facts import SystemdService
 from trainerd.errors import UsageError
 from trainerd.system import machine
@@ -84,6 +84,9 @@ def command(
     steps = _watch_steps(plan) if is_watcher else _train_steps(plan)
     width = max(len(typed) for typed, _ in steps)
     say("\n".join(["", "Next:", *(f"  {typed:<{width}}  {what}" for typed, what in steps)]))
+    if is_watcher:
+        sudo = "sudo " if user else ""
+        say("\n".join(["", DELAY, *(f"  {typed}" for typed in delay_commands(sudo))]))
 
 
 def _install_slurm(config_path: Path | None, dry_run: bool) -> None:

@@ -1,4 +1,5 @@
-"""`trainerd watch`: notifies a person of what happens to runs, and shows them on a page."""
+"""`trainerd watch`: notifies a person of what happens to runs, shows them on a page, and has them save before the
+machine stops."""
 
 from __future__ import annotations
 
@@ -31,6 +32,8 @@ from trainerd.watch.delivery.channel import UndeliveredError, identity, service
 from trainerd.watch.delivery.heartbeat import Heartbeat
 from trainerd.watch.delivery.notes import Notes
 from trainerd.watch.delivery.sender import CHECK, TEST
+from trainerd.watch.interruptions.listener import listening
+from trainerd.watch.interruptions.responder import Responder
 from trainerd.watch.run_reader import Runs
 from trainerd.watch.settings import PageConfig, Settings
 from trainerd.watch.watcher import Watcher
@@ -62,6 +65,8 @@ _LEAVE_SECS = 5.0
 def command(config_path: Path | None, is_test: bool) -> None:
     """Send notifications and serve a dashboard of all runs until Ctrl-C or SIGTERM.
 
+    It also has all runs save before the machine sleeps, and pause before it shuts down.
+
     The config, watch.toml, says whom it notifies, of what, and at which address the dashboard is served.
     """
     path = settings.find(config_path)
@@ -74,9 +79,10 @@ def command(config_path: Path | None, is_test: bool) -> None:
 
 
 def _watch(path: Path | None, found: Settings) -> None:
-    if not (found.page.listen or found.watch.channels or found.watch.heartbeat_url):
+    if not (found.page.listen or found.watch.channels or found.watch.heartbeat_url) and found.interruptions.is_off:
         raise ConfigError(
-            f"{path} leaves nothing to do: set `channels` or `heartbeat_url` in [watch], or [page] `listen`."
+            f"{path} leaves nothing to do: set `channels` or `heartbeat_url` in [watch], [page] `listen`, or a key in "
+            "[interruptions]."
         )
     folder = state_home() / "trainerd" / "watch"
     stop = threading.Event()
@@ -97,6 +103,8 @@ def _watch(path: Path | None, found: Settings) -> None:
             stack.enter_context(called_every(found.watch.heartbeat_secs, beat, name="heartbeat"))
         if found.page.listen:
             stack.enter_context(_page(found.page, runs))
+        respond = Responder(runs.read, watcher.report).respond
+        stack.enter_context(listening(found.interruptions, respond))
         notifier.send("READY=1")
         while not stop.is_set():
             wait = watcher.check()

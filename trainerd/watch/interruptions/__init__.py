@@ -1,0 +1,1 @@
+"""Interruptions of the machine: sleep, shutdown, a cloud, an empty battery. The runs save before that."""
