@@ -20,7 +20,7 @@ from trainerd.rundir import run_events
 from trainerd.rundir.lock import find_removed, read_holder, removed
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Event
-from trainerd.rundir.state import DAMAGED, UNMANAGED, MemoryTierState, Phase, State, is_running, read_state
+from trainerd.rundir.state import DAMAGED, UNMANAGED, Phase, State, is_running, read_state
 from trainerd.system.durable_files import free_bytes, storage
 from trainerd.text import counted, figure, next_start, printable, seconds, size
 
@@ -139,9 +139,10 @@ def text(state: State, running: bool, events: Sequence[Event] = ()) -> str:
     if (saved := state.last_checkpoint) is not None:
         age = seconds(max(0.0, time.time() - saved.at))
         rows.append(("saved", f"step {saved.step:,}, {age} ago ({saved.reason}, {size(saved.bytes)})"))
-    if running and (memory := state.memory_tier) != MemoryTierState():
-        age = seconds(max(0.0, time.time() - memory.at))
-        rows.append(("in memory", f"nothing: {memory.off}" if memory.off else f"step {memory.step:,}, {age} ago"))
+    if running and (memory := state.memory_tier).off:
+        rows.append(("in memory", f"nothing: {memory.off}"))
+    elif running and memory.step is not None:
+        rows.append(("in memory", f"step {memory.step:,}, {seconds(max(0.0, time.time() - memory.at))} ago"))
     if running and state.save_model_secs is not None:
         rows.append(("saves", f"every {seconds(state.save_model_secs)}"))
     if running and state.saving is not None:
