@@ -13,7 +13,6 @@ from trainerd.checkpoints import evaluations, retention
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.checkpoints.retention import Point, Policy
-from trainerd.config.fingerprint import call_of
 from trainerd.errors import DataError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system import safe_paths
@@ -73,10 +72,7 @@ class CheckpointFiles:
         steps, pinned = self._rundir.steps_and_pins()
         found = self._readable([step for step in steps if upcoming is None or step != current])
         metrics = self._metrics(found)
-        points = [
-            Point(step, m.trained_secs, metrics[step], m.before, m.minimum, call_of(m.fingerprint), m.size)
-            for step, m in found.items()
-        ]
+        points = [Point.of(each, metrics[step]) for step, each in found.items()]
         pinned |= set(stays) | self._stays
         if upcoming is not None:
             points.append(replace(upcoming, call=max((each.call for each in points), default=0)))

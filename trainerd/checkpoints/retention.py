@@ -6,7 +6,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trainerd.checkpoints.manifest import Minimum
+from trainerd.checkpoints.manifest import Manifest, Minimum
+from trainerd.config.fingerprint import call_of
 from trainerd.config.metric_goals import Best
 
 _HOUR = 3600.0
@@ -30,6 +31,12 @@ class Point:
     minimum: Minimum | None = None
     call: int = 0
     size: int = 0
+
+    @classmethod
+    def of(cls, found: Manifest, metrics: Mapping[str, float]) -> Point:
+        """Return the facts of a checkpoint, with the metrics that count for it."""
+        call = call_of(found.fingerprint)
+        return cls(found.step, found.trained_secs, metrics, found.before, found.minimum, call, found.size)
 
 
 @dataclass(frozen=True)

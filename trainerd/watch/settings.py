@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,9 +11,8 @@ from msgspec import Meta
 
 from trainerd.config import tables
 from trainerd.config.tables import key
-from trainerd.errors import ConfigError
-from trainerd.system.durable_files import storage
 from trainerd.system.machine import NAME
+from trainerd.system.private_files import require_private
 from trainerd.system.xdg import config_home
 
 FILE = "watch.toml"
@@ -128,7 +125,7 @@ def load(path: Path | None) -> Settings:
         return Settings()
     settings = parse(tables.read(path, "docs/watch.md shows one to start from."), path)
     if settings.has_secrets:
-        _require_private(path)
+        require_private(path)
     return settings
 
 
@@ -155,17 +152,3 @@ def _mistakes(settings: Settings) -> list[str]:
     if url is not None and not re.match(r"https?://[^/\s]", url):
         found.append("watch.heartbeat_url: expected a URL that begins with http:// or https://")
     return found
-
-
-def _require_private(path: Path) -> None:
-    """Require that only the owner may read a file with secrets.
-
-    systemd's credentials are private, and their modes do not show it.
-    """
-    credentials = os.environ.get("CREDENTIALS_DIRECTORY")
-    if credentials and path.is_relative_to(credentials):
-        return
-    with storage(f"read {path}"):
-        found = path.stat()
-    if stat.S_IMODE(found.st_mode) & 0o077:
-        raise ConfigError(f"{path} holds secrets, and others may read it. Type `chmod 600 {path}`.")

@@ -1,0 +1,370 @@
+"""The layout of a copy at its destination, and its verified reads and writes.
+
+`run.json` says of which run it is, and who writes it. `objects/` has every content under its 128-bit XXH3: what is
+there is not sent again. `checkpoints/` has the manifests: a checkpoint is copied if its manifest is there, which is
+written last, and a fetch compares every byte with it. `indexes/` lists all other files of the run, each as a list of
+objects, and the order in which its checkpoints are resumed from. An index is never changed, and the newest that is
+whole counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+
+import msgspec
+import xxhash
+
+from trainerd.checkpoints import manifest as manifests
+from trainerd.checkpoints.manifest import DamagedError, FileRecord, Manifest
+from trainerd.copies.store import CopyStore, MissingError
+from trainerd.errors import CopyError, DataError
+from trainerd.rundir.paths import RunDirectory
+
+FORMAT = 1
+JOB = "job/"  # the part of an index that is of the config's folder; the rest is of the run directory
+_ABOUT = "run.json"
+_OBJECTS, _CHECKPOINTS, _INDEXES = "objects", "checkpoints", "indexes"
+_LARGEST = 64 << 20  # bytes of what is read into memory: an index has a line for each mebibyte of event files
+_DIGITS = 12  # of an index's name
+_Content = TypeVar("_Content")
+
+
+@dataclass(frozen=True)
+class CopyWriter:
+    """The run directory that is copied.
+
+    Attributes:
+      host: the name of its machine.
+      machine: a digest of the machine's id, since two machines may have one name.
+      logdir: the run directory.
+    """
+
+    host: str
+    machine: str
+    logdir: str
+
+
+@dataclass(frozen=True)
+class AboutCopy:
+    """The content of run.json.
+
+    Attributes:
+      format: the version of the layout.
+      run_id: tells the run from every other one.
+      name: what it is called, for a person.
+      basename: the first part of each checkpoint's name.
+      writer: who may write to the copy; None after `trainerd move`: whoever comes next.
+      at: when it was written, in seconds since 1970 (UTC), by the writer's clock.
+    """
+
+    format: int
+    run_id: str
+    name: str
+    basename: str
+    writer: CopyWriter | None
+    at: float
+
+
+@dataclass(frozen=True)
+class CopyIndex:
+    """The files of a run beside its checkpoints.
+
+    Attributes:
+      format: the version of the layout.
+      number: its place among the indexes. The newest has the highest.
+      at: when it was written, in seconds since 1970 (UTC), by the writer's clock.
+      order: the steps at which the run resumes, in the order in which they are tried. Others were left behind.
+      files: the path of each file to its parts.
+      logdir: the run directory, relative to the config's folder.
+    """
+
+    format: int
+    number: int
+    at: float
+    order: list[int] = field(default_factory=list)
+    files: dict[str, list[FileRecord]] = field(default_factory=dict)
+    logdir: str = "run"
+
+    def to_bytes(self) -> bytes:
+        """Return the content of its file: JSON, with its own checksum as the last field."""
+        content = asdict(self)
+        content["checksum"] = _checksum(content)
+        return json.dumps(content).encode()
+
+    @property
+    def records(self) -> list[FileRecord]:
+        """The objects that it names."""
+        return [part for parts in self.files.values() for part in parts]
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+class RunCopy:
+    """The copy of one run at a destination.
+
+    Args:
+      store: the destination.
+      url: its URL, for messages.
+    """
+
+    def __init__(self, store: CopyStore, url: str) -> None:
+        self._store = store
+        self.url = url
+
+    # ---- of which run it is
+
+    def about(self) -> AboutCopy | None:
+        """Return of which run it is; None if nothing is there.
+
+        Raises:
+          DataError: the copy is of a newer format, or is damaged.
+          CopyError: it cannot be read.
+        """
+        try:
+            found = self._sound(_ABOUT, lambda content: self._decoded(content, AboutCopy))
+        except MissingError:
+            return None
+        if found is None and (self._store.sizes(_CHECKPOINTS) or self._store.sizes(_INDEXES)):
+            raise DataError(
+                f"{self.url}/{_ABOUT} is damaged: it does not say of which run the copy is. If it is of this run, "
+                "remove that file, and copy again."
+            )
+        return found  # without anything else it is of a first try that failed
+
+    def write_about(self, about: AboutCopy) -> None:
+        """Write of which run it is.
+
+        Raises:
+          CopyError: it could not be written.
+        """
+        self._put_content(_ABOUT, json.dumps(asdict(about)).encode())
+
+    # ---- objects
+
+    def objects(self) -> dict[str, int]:
+        """Return the size of each object that is listed."""
+        return self._store.sizes(_OBJECTS)
+
+    def put_object(self, record: FileRecord, source: int, moved: Callable[[int], None]) -> None:
+        """Send an open file as an object, and verify it there.
+
+        Raises:
+          CopyError: it could not be written, or what is there is something else.
+        """
+        name = _name_of(record)
+        if self._store.put(name, source, record.bytes, moved):
+            return
+        found = xxhash.xxh3_128()
+        for part in self._store.read(name):
+            found.update(part)
+        if found.hexdigest() != record.xxh128:
+            raise CopyError(f"{name} at {self.url} is not what was written: it was read back and compared.")
+
+    def put_part(self, content: bytes) -> FileRecord:
+        """Send a part of a file as an object; see `put_object`."""
+        record = record_of(content)
+        with _in_memory(content) as source:
+            self.put_object(record, source, lambda sent: None)
+        return record
+
+    def read_object(self, record: FileRecord) -> Iterator[bytes]:
+        """Return an object in parts.
+
+        Raises:
+          DataError: at its end, if it is not what was written.
+          CopyError: it cannot be read.
+        """
+        found, size = xxhash.xxh3_128(), 0
+        for part in self._store.read(_name_of(record)):
+            found.update(part)
+            size += len(part)
+            yield part
+        if (size, found.hexdigest()) != (record.bytes, record.xxh128):
+            raise DataError(f"{_name_of(record)} at {self.url} is not what was written (XXH3).")
+
+    def delete_object(self, digest: str) -> None:
+        """Remove an object."""
+        self._store.delete(f"{_OBJECTS}/{digest}")
+
+    # ---- checkpoints
+
+    def manifests(self, rundir: RunDirectory) -> dict[int, Manifest]:
+        """Return the manifests of the checkpoints that are there; those that are damaged are none.
+
+        Args:
+          rundir: gives the names of the manifests.
+
+        Raises:
+          DataError: one is of another version of trainerd.
+          CopyError: one cannot be read.
+        """
+        found: dict[int, Manifest] = {}
+        for name in self._store.sizes(_CHECKPOINTS):
+            step = rundir.step_of(name.removesuffix(".json")) if name.endswith(".json") else None
+            if step is not None and (manifest := self._manifest(rundir.manifest(step))) is not None:
+                found[step] = manifest
+        return found
+
+    def _manifest(self, path: Path) -> Manifest | None:
+        try:
+            return manifests.parse(self.manifest_bytes(path), path)
+        except (DamagedError, MissingError):  # it may have been deleted meanwhile
+            return None
+
+    def manifest_bytes(self, path: Path) -> bytes:
+        """Return the content of a manifest's file, which is sound.
+
+        Raises:
+          DamagedError: it is not.
+          CopyError: it cannot be read.
+        """
+
+        def parse(content: bytes) -> bytes | None:
+            with contextlib.suppress(DamagedError):
+                manifests.parse(content, path)
+                return content
+            return None
+
+        content = self._sound(f"{_CHECKPOINTS}/{path.name}", parse)
+        if content is None:
+            raise DamagedError(f"{path.name} at {self.url}: not a manifest")
+        return content
+
+    def put_manifest(self, path: Path, content: bytes) -> None:
+        """Write a manifest, after all that it names: from then on its checkpoint is copied.
+
+        Raises:
+          CopyError: it could not be written.
+        """
+        self._put_content(f"{_CHECKPOINTS}/{path.name}", content)
+
+    def delete_manifest(self, path: Path) -> None:
+        """Remove a manifest: its checkpoint is no longer copied."""
+        self._store.delete(f"{_CHECKPOINTS}/{path.name}")
+
+    # ---- indexes
+
+    def index_numbers(self) -> list[int]:
+        """Return the numbers of the indexes, the newest first."""
+        names = [PurePosixPath(name).stem for name in self._store.sizes(_INDEXES)]
+        return sorted((int(name) for name in names if name.isascii() and name.isdecimal()), reverse=True)
+
+    def index(self, number: int) -> CopyIndex | None:
+        """Return an index; None if it is damaged or gone.
+
+        Raises:
+          DataError: it is of a newer format.
+          CopyError: it cannot be read.
+        """
+        try:
+            return self._sound(_index_name(number), self._checked_index)
+        except MissingError:
+            return None
+
+    def _checked_index(self, content: bytes) -> CopyIndex | None:
+        with contextlib.suppress(ValueError, KeyError, AttributeError, RecursionError):
+            stated = (fields := msgspec.json.decode(content)).pop("checksum")
+            if _checksum(fields) != stated:
+                return None
+        return self._decoded(content, CopyIndex)
+
+    def put_index(self, index: CopyIndex) -> None:
+        """Write an index.
+
+        Raises:
+          CopyError: it could not be written.
+        """
+        self._put_content(_index_name(index.number), index.to_bytes())
+
+    def delete_index(self, number: int) -> None:
+        """Remove an index."""
+        self._store.delete(_index_name(number))
+
+    # ---- small contents
+
+    def _content(self, name: str) -> bytes:
+        parts, size = [], 0
+        for part in self._store.read(name):
+            parts.append(part)
+            size += len(part)
+            if size > _LARGEST:
+                raise CopyError(f"{name} at {self.url} is larger than trainerd writes it.")
+        return b"".join(parts)
+
+    def _sound(self, name: str, parse: Callable[[bytes], _Content | None]) -> _Content | None:
+        """Return a content, parsed; None if it is damaged: two reads in a row give the same bytes.
+
+        Raises:
+          MissingError: there is none.
+          CopyError: it cannot be read, or each read gives other bytes: an error on the way says nothing of the copy.
+        """
+        contents = []
+        for _ in range(2):
+            contents.append(self._content(name))
+            if (found := parse(contents[-1])) is not None:
+                return found
+        if contents[0] != contents[1]:
+            raise CopyError(f"{name} at {self.url} has other bytes at each read.")
+        return None
+
+    def _put_content(self, name: str, content: bytes) -> None:
+        with _in_memory(content) as source:
+            self._store.put(name, source, len(content), lambda sent: None)
+        if self._content(name) != content:
+            raise CopyError(f"{name} at {self.url} is not what was written: it was read back and compared.")
+
+    def _decoded(self, content: bytes, kind: type[_Content]) -> _Content | None:
+        """Return a content as this type; None if it is damaged.
+
+        Raises:
+          DataError: it is of a newer format.
+        """
+        version = 0
+        with contextlib.suppress(ValueError, RecursionError, TypeError, KeyError):
+            version = msgspec.json.decode(content)["format"]
+            if version <= FORMAT:
+                return msgspec.json.decode(content, type=kind)
+        if version > FORMAT:
+            raise DataError(
+                f"the copy at {self.url} has format {version}, and this trainerd reads format {FORMAT}: a newer "
+                "version wrote it. Install that one."
+            )
+        return None
+
+    def close(self) -> None:
+        """Free what the destination has opened."""
+        self._store.close()
+
+
+def record_of(content: bytes) -> FileRecord:
+    """Return the record of a content."""
+    return FileRecord(len(content), xxhash.xxh3_128_hexdigest(content))
+
+
+def _name_of(record: FileRecord) -> str:
+    return f"{_OBJECTS}/{record.xxh128}"
+
+
+def _index_name(number: int) -> str:
+    return f"{_INDEXES}/{number:0{_DIGITS}d}.json"
+
+
+@contextlib.contextmanager
+def _in_memory(content: bytes) -> Iterator[int]:
+    """Give a descriptor of a file in memory with this content while the block runs."""
+    source = os.memfd_create("trainerd-copy")
+    try:
+        with open(source, "wb", closefd=False) as file:
+            file.write(content)
+        yield source
+    finally:
+        os.close(source)
