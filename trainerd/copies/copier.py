@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -75,6 +75,7 @@ class Copier:
         self._status = CopyStatus()
         self._written_at = self._files_at = -math.inf
         self._copy: RunCopy
+        self._run_id = ""
         self._objects: dict[str, int] = {}
         self._trusted: set[str] = set()  # objects that were verified, now or before the checkpoint that names them
         self._copied: dict[int, Manifest] = {}  # by the manifests at the destination
@@ -111,9 +112,10 @@ class Copier:
         self._status = replace(self._status, to=copy.url)
         self._copied, self._incomplete = {}, set()  # until they are read
         self._claim(state, takes_over=takes_over)
-        self._objects, found = copy.objects(), copy.manifests(self._rundir)
+        self._objects = copy.objects()
         self._numbers = set(copy.index_numbers())
         self._indexes = {each: index for each in self._numbers if (index := copy.index(each)) is not None}
+        found = copy.manifests(self._rundir, {step for index in self._indexes.values() for step in index.order})
         records = [record for each in found.values() for record in each.files.values()]
         records += [record for index in self._indexes.values() for record in index.records]
         self._trusted = {each.xxh128 for each in records if self._objects.get(each.xxh128) == each.bytes}
@@ -127,6 +129,7 @@ class Copier:
                 f"{self._rundir.path} has no identifier of a run yet: its next start makes one. Start the run, and "
                 "copy it then."
             )
+        self._run_id = state.run_id
         about = self._copy.about()
         own = AboutCopy(FORMAT, state.run_id, state.name, self._rundir.basename, self._run.writer, self._clock())
         if about is not None and about.run_id != own.run_id:
@@ -237,7 +240,7 @@ class Copier:
             self._say(sending=None)
             return False
         self._write_index(found)
-        self._copied.pop(step, None)  # another one of that step
+        self._forget([step])  # another one of that step, which it replaces
         self._copy.put_manifest(path, content)
         self._copied[step] = manifest
         self._incomplete.discard(step)
@@ -259,9 +262,22 @@ class Copier:
             if record.xxh128 not in self._trusted:
                 if (os.fstat(source).st_size, xxh128_of(source)) != (record.bytes, record.xxh128):
                     raise DamagedError(f"{self._rundir.path / name} is not what was written (XXH3).")
+                self._retract(record, manifest.step)
                 self._copy.put_object(record, source, partial(self._moved, before))
                 self._trust(record)
             before += record.bytes
+
+    def _retract(self, record: FileRecord, *also: int) -> None:
+        """Remove the manifests that name an object before it is written: a failed write may damage what is there.
+
+        Args:
+          record: the object.
+          also: steps whose manifests go too, in case that a late listing does not have them.
+        """
+        named = {each for each, found in self._copied.items() if record in found.files.values()}
+        self._forget(sorted(named))
+        for step in sorted({*named, *also}):
+            self._copy.delete_manifest(self._rundir.manifest(step))
 
     def _moved(self, before: int, sent: int) -> None:
         if self._stopped():
@@ -287,7 +303,8 @@ class Copier:
         known = {name: parts for name, parts in files.items() if parts is not None}
         last = self._indexes.get(max(self._numbers, default=0))
         number = max(self._numbers, default=0) + 1
-        index = CopyIndex(FORMAT, number, self._clock(), list(found.order), known, logdir)
+        named = (self._run_id, self._rundir.basename, self._clock())
+        index = CopyIndex(FORMAT, number, *named, list(found.order), known, logdir)
         if last is None or replace(index, number=last.number, at=last.at) != last:
             self._numbers.add(number)  # also if this fails: what it leaves has that name
             self._copy.put_index(index)
@@ -310,6 +327,7 @@ class Copier:
     def _part(self, content: bytes) -> FileRecord:
         record = record_of(content)
         if record.xxh128 not in self._trusted:
+            self._retract(record)
             self._copy.put_part(content)
             self._trust(record)
         return record
@@ -318,8 +336,9 @@ class Copier:
 
     def _drop(self, found: CopySituation) -> None:
         """Drop the checkpoints that the policy gives up, the older indexes, and the objects that nothing names."""
-        for step in replace(found, copied=self._copied).deletions(self._run.policy):
-            del self._copied[step]
+        dropped = replace(found, copied=self._copied).deletions(self._run.policy)
+        self._forget(dropped)
+        for step in dropped:
             self._copy.delete_manifest(self._rundir.manifest(step))
         kept = set(sorted(self._indexes, reverse=True)[:_INDEXES])
         for number in sorted(self._numbers - kept):
@@ -331,6 +350,12 @@ class Copier:
             self._trusted.discard(digest)
             self._copy.delete_object(digest)
             del self._objects[digest]
+
+    def _forget(self, steps: Sequence[int]) -> None:
+        """Say no longer that these are copied, before their manifests go: the process may be killed in between."""
+        for step in steps:
+            self._copied.pop(step, None)
+        self._say()
 
     def _say(self, **changed: object) -> None:
         """Change the status, and write it if that matters or is due."""

@@ -132,7 +132,7 @@ def _fetch_checkpoints(
       DataError: there is none, or all that are wanted are damaged.
       UsageError: there is no such checkpoint.
     """
-    found = copy.manifests(rundir)
+    found = copy.manifests(rundir, index.order)
     if not found:
         raise DataError(f"{copy.url} has no checkpoint yet: its first copy has not ended.")
     order = [step for step in index.order if step in found] or sorted(found, reverse=True)

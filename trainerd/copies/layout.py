@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
@@ -71,6 +71,10 @@ class AboutCopy:
     writer: CopyWriter | None
     at: float
 
+    def to_bytes(self) -> bytes:
+        """Return the content of its file; see `CopyIndex.to_bytes`."""
+        return _with_checksum(asdict(self))
+
 
 @dataclass(frozen=True)
 class CopyIndex:
@@ -79,6 +83,7 @@ class CopyIndex:
     Attributes:
       format: the version of the layout.
       number: its place among the indexes. The newest has the highest.
+      run_id, basename: as in run.json, which may get damaged.
       at: when it was written, in seconds since 1970 (UTC), by the writer's clock.
       order: the steps at which the run resumes, in the order in which they are tried. Others were left behind.
       files: the path of each file to its parts.
@@ -87,6 +92,8 @@ class CopyIndex:
 
     format: int
     number: int
+    run_id: str
+    basename: str
     at: float
     order: list[int] = field(default_factory=list)
     files: dict[str, list[FileRecord]] = field(default_factory=dict)
@@ -94,14 +101,16 @@ class CopyIndex:
 
     def to_bytes(self) -> bytes:
         """Return the content of its file: JSON, with its own checksum as the last field."""
-        content = asdict(self)
-        content["checksum"] = _checksum(content)
-        return json.dumps(content).encode()
+        return _with_checksum(asdict(self))
 
     @property
     def records(self) -> list[FileRecord]:
         """The objects that it names."""
         return [part for parts in self.files.values() for part in parts]
+
+
+def _with_checksum(content: dict[str, Any]) -> bytes:
+    return json.dumps(content | {"checksum": _checksum(content)}).encode()
 
 
 def _checksum(content: Mapping[str, Any]) -> str:
@@ -133,12 +142,16 @@ class RunCopy:
             found = self._sound(_ABOUT, lambda content: self._decoded(content, AboutCopy))
         except MissingError:
             return None
-        if found is None and (self._store.sizes(_CHECKPOINTS) or self._store.sizes(_INDEXES)):
-            raise DataError(
-                f"{self.url}/{_ABOUT} is damaged: it does not say of which run the copy is. If it is of this run, "
-                "remove that file, and copy again."
-            )
-        return found  # without anything else it is of a first try that failed
+        return found if found is not None else self._rebuilt_about()
+
+    def _rebuilt_about(self) -> AboutCopy | None:
+        """Return what the newest index says of the run, for a damaged run.json; None if nothing was copied yet."""
+        for number in self.index_numbers():
+            if (index := self.index(number)) is not None:
+                return AboutCopy(index.format, index.run_id, "", index.basename, None, index.at)
+        if self._store.sizes(_CHECKPOINTS):
+            raise DataError(f"{self.url}/{_ABOUT} is damaged: it does not say of which run the copy is.")
+        return None
 
     def write_about(self, about: AboutCopy) -> None:
         """Write of which run it is.
@@ -146,7 +159,7 @@ class RunCopy:
         Raises:
           CopyError: it could not be written.
         """
-        self._put_content(_ABOUT, json.dumps(asdict(about)).encode())
+        self._put_content(_ABOUT, about.to_bytes())
 
     # ---- objects
 
@@ -197,22 +210,21 @@ class RunCopy:
 
     # ---- checkpoints
 
-    def manifests(self, rundir: RunDirectory) -> dict[int, Manifest]:
+    def manifests(self, rundir: RunDirectory, known: Collection[int] = ()) -> dict[int, Manifest]:
         """Return the manifests of the checkpoints that are there; those that are damaged are none.
 
         Args:
           rundir: gives the names of the manifests.
+          known: steps that may be there although they are not listed: a listing may be late.
 
         Raises:
           DataError: one is of another version of trainerd.
           CopyError: one cannot be read.
         """
-        found: dict[int, Manifest] = {}
-        for name in self._store.sizes(_CHECKPOINTS):
-            step = rundir.step_of(name.removesuffix(".json")) if name.endswith(".json") else None
-            if step is not None and (manifest := self._manifest(rundir.manifest(step))) is not None:
-                found[step] = manifest
-        return found
+        names = [name.removesuffix(".json") for name in self._store.sizes(_CHECKPOINTS) if name.endswith(".json")]
+        steps = {step for name in names if (step := rundir.step_of(name)) is not None} | set(known)
+        read = {step: self._manifest(rundir.manifest(step)) for step in sorted(steps)}
+        return {step: manifest for step, manifest in read.items() if manifest is not None}
 
     def _manifest(self, path: Path) -> Manifest | None:
         try:
@@ -266,16 +278,9 @@ class RunCopy:
           CopyError: it cannot be read.
         """
         try:
-            return self._sound(_index_name(number), self._checked_index)
+            return self._sound(_index_name(number), lambda content: self._decoded(content, CopyIndex))
         except MissingError:
             return None
-
-    def _checked_index(self, content: bytes) -> CopyIndex | None:
-        with contextlib.suppress(ValueError, KeyError, AttributeError, RecursionError):
-            stated = (fields := msgspec.json.decode(content)).pop("checksum")
-            if _checksum(fields) != stated:
-                return None
-        return self._decoded(content, CopyIndex)
 
     def put_index(self, index: CopyIndex) -> None:
         """Write an index.
@@ -329,9 +334,9 @@ class RunCopy:
           DataError: it is of a newer format.
         """
         version = 0
-        with contextlib.suppress(ValueError, RecursionError, TypeError, KeyError):
-            version = msgspec.json.decode(content)["format"]
-            if version <= FORMAT:
+        with contextlib.suppress(ValueError, RecursionError, TypeError, KeyError, AttributeError):
+            stated = (fields := msgspec.json.decode(content)).pop("checksum")
+            if _checksum(fields) == stated and (version := fields["format"]) <= FORMAT:
                 return msgspec.json.decode(content, type=kind)
         if version > FORMAT:
             raise DataError(

@@ -100,6 +100,7 @@ class FolderStore:
         path = self._folder / name
         temporary = path.with_name(f".{path.name}.part")
         with _named(f"write {path}"):
+            self._require_parent()
             for folder in (self._folder, path.parent):
                 safe_paths.make_folder(folder, exist_ok=True)
             with open_new(temporary) as file:
@@ -128,13 +129,18 @@ class FolderStore:
         """List the files of a folder. Those that are not written yet begin with a dot."""
         found: dict[str, int] = {}
         with _named(f"read {self._folder}"):
-            if not safe_paths.is_folder(self._folder.parent):
-                raise FileNotFoundError(errno.ENOENT, f"the directory {self._folder.parent} does not exist")
+            self._require_parent()
             for name in safe_paths.names(self._folder / folder):
                 entry = safe_paths.lstat(self._folder / folder / name)
                 if entry is not None and stat.S_ISREG(entry.st_mode) and not name.startswith("."):
                     found[name] = entry.st_size
         return found
+
+    def _require_parent(self) -> None:
+        if not os.path.isdir(self._folder.parent):  # noqa: PTH112  a link may lead to where the NAS is mounted
+            raise NotADirectoryError(
+                errno.ENOTDIR, f"the directory {self._folder.parent} does not exist. Mount it, or create it"
+            )
 
     def delete(self, name: str) -> None:
         """Remove the file."""
