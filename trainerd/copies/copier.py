@@ -19,7 +19,7 @@ from trainerd.checkpoints.retention import Policy
 from trainerd.copies.contents import JobFiles, files_of_run, opened_files, parts_of
 from trainerd.copies.layout import FORMAT, JOB, AboutCopy, CopyIndex, CopyWriter, RunCopy, record_of
 from trainerd.copies.plan import CopySituation, garbage
-from trainerd.copies.status import CopyStatus
+from trainerd.copies.status import CopyStatus, read_copy_status
 from trainerd.errors import ConfigError, CopyError, InUseError, NotRunningError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.runs import Stamp, stamp_of
@@ -78,6 +78,7 @@ class Copier:
         self._run_id = ""
         self._objects: dict[str, int] = {}
         self._trusted: set[str] = set()  # objects that were verified, now or before the checkpoint that names them
+        self._is_known = False  # what the destination has
         self._copied: dict[int, Manifest] = {}  # by the manifests at the destination
         self._incomplete: set[int] = set()  # those of them that lack an object
         self._indexes: dict[int, CopyIndex] = {}
@@ -108,9 +109,10 @@ class Copier:
           NotRunningError: the run has no identifier yet.
           CopyError: it cannot be read or written.
         """
-        self._copy = copy
-        self._status = replace(self._status, to=copy.url)
-        self._copied, self._incomplete = {}, set()  # until they are read
+        self._copy, self._is_known = copy, False
+        before = read_copy_status(self._rundir)
+        same = before if before is not None and before.to == copy.url else CopyStatus(to=copy.url)
+        self._status = replace(same, sending=None)
         self._claim(state, takes_over=takes_over)
         self._objects = copy.objects()
         self._numbers = set(copy.index_numbers())
@@ -121,6 +123,7 @@ class Copier:
         self._trusted = {each.xxh128 for each in records if self._objects.get(each.xxh128) == each.bytes}
         self._copied, self._parts_of, self._files_at = found, {}, -math.inf
         self._incomplete = {step for step, each in found.items() if not self._is_complete(each)}
+        self._is_known = True
         self._say()
 
     def _claim(self, state: State | None, *, takes_over: bool) -> None:
@@ -359,8 +362,8 @@ class Copier:
 
     def _say(self, **changed: object) -> None:
         """Change the status, and write it if that matters or is due."""
-        steps = sorted(self._copied.keys() - self._incomplete)
         before = self._status
+        steps = sorted(self._copied.keys() - self._incomplete) if self._is_known else before.steps
         self._status = replace(before, **changed, step=max(steps, default=None), steps=steps)  # type: ignore[arg-type]
         if self._status != before or self._timer() >= self._written_at + FILES_SECS:
             self._status = replace(self._status, at=self._clock(), pid=os.getpid())
