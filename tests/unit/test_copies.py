@@ -379,7 +379,7 @@ def test_after_a_release_whoever_comes_next_writes(rundir: RunDirectory) -> None
     write(rundir, 10)
     identified(rundir)
     store = MemoryStore()
-    copy_once(run_of(rundir), RunCopy(store, "memory"), releases=True)
+    copied(rundir, store).release()
     copied(rundir, store, writer=THERE)
     with pytest.raises(InUseError):
         copied(rundir, store)
@@ -562,12 +562,47 @@ def test_a_folder_that_is_not_mounted_is_not_filled(tmp_path: Path, rundir: RunD
     assert status is not None and "does not exist" in str(status.error)
 
 
-def test_the_lag_is_that_of_the_newest_checkpoint(rundir: RunDirectory, store: MemoryStore) -> None:
+def test_the_status_says_what_is_copied(rundir: RunDirectory, store: MemoryStore) -> None:
     status = read_copy_status(rundir)
     assert status is not None
-    assert status.lag_secs(LastCheckpoint(30, "", "", None, 0, 100.0), 160.0) == 0
-    assert status.lag_secs(LastCheckpoint(40, "", "", None, 0, 100.0), 160.0) == 60
-    assert status.lag_secs(None, 160.0) == 0
+    at = manifests.read(rundir.manifest(30)).at
+    newest, newer = (LastCheckpoint(step, "", "", None, 0, at) for step in (30, 40))
+    assert not status.is_behind(newest) and status.is_behind(newer) and not status.is_behind(None)
+    assert status.line(newest, at + 60) == "step 30, 60 s old; to memory"
+    assert status.line(newer, at + 60) == "step 30, 60 s old; step 40 is not copied yet; to memory"
+    sending = replace(status, sending=40, sent_bytes=1, total_bytes=4)
+    assert "; sending step 40 (25 %); to memory" in sending.line(newer, at)
+    assert CopyStatus(to="s3://b/c").line(newest, at) == "no checkpoint yet; step 30 is not copied yet; to s3://b/c"
+
+
+def test_status_and_checkpoints_show_the_copy(cli: Cli, rundir: RunDirectory, store: MemoryStore) -> None:
+    write(rundir, 40)
+    logdir = str(rundir.path)
+    assert "copied  step 30, " in cli("status", logdir)[1]
+    assert json.loads(cli("status", logdir, "--json")[1])["copy"]["step"] == 30
+    shown = json.loads(cli("checkpoints", logdir, "--json")[1])
+    assert ["copied" in entry["marks"] for entry in shown] == [True, True, True, False]
+    back(rundir, 10)
+    write(rundir, 20, value=5.0)
+    shown = json.loads(cli("checkpoints", logdir, "--json")[1])
+    of_this_line = [entry for entry in shown if entry["line"] is None]
+    assert ["copied" in entry["marks"] for entry in of_this_line] == [True, False], "another one of step 20 is copied"
+
+
+def test_a_move_needs_a_paused_run_and_frees_the_copy(cli: Cli, rundir: RunDirectory, tmp_path: Path) -> None:
+    write(rundir, 10)
+    identified(rundir)
+    url, logdir = (tmp_path / "nas").as_uri(), str(rundir.path)
+    code, text = cli("move", logdir, url)
+    assert code == 69 and "the run is not paused: it ended while training, without a save" in text
+    State(Phase.PAUSED, run_id="r1").write(rundir.state)
+    code, text = cli("move", logdir, url)
+    assert code == 0 and f"trainerd fetch {url} run" in text and rundir.manifest(10).exists()
+    with contextlib.closing(RunCopy(FolderStore(tmp_path / "nas"), url)) as copy:
+        about = copy.about()
+        assert about is not None and about.writer is None
+        copy_once(run_of(rundir, writer=THERE), copy)
+    assert cli("move", logdir, url)[0] == 75
 
 
 def test_the_commands_say_what_is_wrong(cli: Cli, rundir: RunDirectory, tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ COMMANDS = {
     "unpin": ("history", "Let retention decide about a checkpoint again."),
     "copy": ("copies", "Keep a copy of a run elsewhere."),
     "fetch": ("copies", "Bring a run back from its copy."),
+    "move": ("copies", "Pause a run and copy it, to continue it on another machine."),
     "init": ("jobs", "Write a config and a small job to start from."),
     "check": ("jobs", "Try a job: two steps, one save and one restore."),
     "prove": ("jobs", "Check that interruptions do not change a job's result."),

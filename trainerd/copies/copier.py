@@ -363,8 +363,10 @@ class Copier:
     def _say(self, **changed: object) -> None:
         """Change the status, and write it if that matters or is due."""
         before = self._status
-        steps = sorted(self._copied.keys() - self._incomplete) if self._is_known else before.steps
-        self._status = replace(before, **changed, step=max(steps, default=None), steps=steps)  # type: ignore[arg-type]
+        copied = before.copied
+        if self._is_known:
+            copied = {step: each.at for step, each in self._copied.items() if step not in self._incomplete}
+        self._status = replace(before, **changed, step=max(copied, default=None), copied=copied)  # type: ignore[arg-type]
         if self._status != before or self._timer() >= self._written_at + FILES_SECS:
             self._status = replace(self._status, at=self._clock(), pid=os.getpid())
             self._status.write(self._rundir)

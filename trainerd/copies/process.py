@@ -73,14 +73,13 @@ def only_copier(rundir: RunDirectory) -> Iterator[None]:
         yield
 
 
-def copy_once(run: CopiedRun, copy: RunCopy, *, takes_over: bool = False, releases: bool = False) -> Copier:
+def copy_once(run: CopiedRun, copy: RunCopy, *, takes_over: bool = False) -> Copier:
     """Copy all that a run has now. Returns the copier, which has the status.
 
     Args:
       run: the run.
       copy: its copy.
       takes_over: see `Copier.open`.
-      releases: whether another run directory may write to the copy from then on.
 
     Raises:
       TrainerdError: see `Copier.open` and `Copier.check`.
@@ -90,8 +89,6 @@ def copy_once(run: CopiedRun, copy: RunCopy, *, takes_over: bool = False, releas
         copier.open(copy, read_state(run.rundir.state), takes_over=takes_over)
         while copier.check():
             pass
-        if releases:
-            copier.release()
     except (CopyError, StorageError) as error:
         copier.failed(error)
         raise

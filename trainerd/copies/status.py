@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import LastCheckpoint
 from trainerd.system.durable_files import read_json, storage, write_atomic
+from trainerd.text import seconds
 
 
 @dataclass(frozen=True)
@@ -17,8 +18,8 @@ class CopyStatus:
     Attributes:
       to: the URL of the destination.
       step: the newest checkpoint that is copied and verified; None if none is.
-      steps: all of them.
-      copied_at: when the newest was, in seconds since 1970 (UTC).
+      copied: all of them: each step to when its snapshot was taken, in seconds since 1970 (UTC).
+      copied_at: when the last one was copied.
       files_at: when events and the other files were copied last.
       sending: the step whose checkpoint is being sent; None if none is.
       sent_bytes, total_bytes: how much of its files has been sent, and their size.
@@ -29,7 +30,7 @@ class CopyStatus:
 
     to: str = ""
     step: int | None = None
-    steps: list[int] = field(default_factory=list)
+    copied: dict[int, float] = field(default_factory=dict)
     copied_at: float | None = None
     files_at: float | None = None
     sending: int | None = None
@@ -39,16 +40,30 @@ class CopyStatus:
     pid: int = 0
     at: float = 0.0
 
-    def lag_secs(self, saved: LastCheckpoint | None, now: float) -> float:
-        """Return for how long the newest checkpoint of the run has not been copied; 0 if it is.
+    @property
+    def steps(self) -> list[int]:
+        """The steps whose checkpoints are copied."""
+        return sorted(self.copied)
+
+    def is_behind(self, saved: LastCheckpoint | None) -> bool:
+        """Return whether the newest checkpoint of the run is not copied."""
+        return saved is not None and saved.step not in self.copied
+
+    def line(self, saved: LastCheckpoint | None, now: float) -> str:
+        """Return the state in one line.
 
         Args:
           saved: the newest checkpoint of the run.
           now: seconds since 1970 (UTC).
         """
-        if saved is None or (self.step is not None and saved.step in self.steps):
-            return 0.0
-        return max(0.0, now - saved.at)
+        parts = ["no checkpoint yet"]
+        if self.step is not None:
+            parts = [f"step {self.step:,}, {seconds(max(0.0, now - self.copied[self.step]))} old"]
+        if self.sending is not None and self.total_bytes:
+            parts.append(f"sending step {self.sending:,} ({100 * self.sent_bytes // self.total_bytes} %)")
+        elif saved is not None and self.is_behind(saved):
+            parts.append(f"step {saved.step:,} is not copied yet")
+        return f"{'; '.join(parts)}; to {self.to}"
 
     def write(self, rundir: RunDirectory) -> None:
         """Replace the file.
