@@ -29,6 +29,7 @@ NoticeKind = Literal[
     "hang",
     "no progress",
     "save failed",
+    "copy behind",
     "quarantine",
     "rollback",
     "change",
@@ -40,7 +41,7 @@ NoticeKind = Literal[
 # Without what a person does himself, and what comes too often.
 BY_DEFAULT: tuple[NoticeKind, ...] = (
     *("finished", "target", "paused", "failed", "nan", "killed", "reboot", "hang", "no progress", "save failed"),
-    *("quarantine", "rollback", "best", "disk", "memory"),
+    *("copy behind", "quarantine", "rollback", "best", "disk", "memory"),
 )
 TimeOfDay = Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d$", description='a time of day, such as "08:00"')]
 Minutes = Annotated[float, Meta(ge=0, le=1e6)]
@@ -57,6 +58,9 @@ class WatchConfig:
     runs: tuple[str, ...] = key((), "", "The names of the runs to notify of. Default: all.")
     no_progress_mins: Minutes = key(
         30.0, "min", "Notify of a run that trains and has made no step for so long. 0: never."
+    )
+    copy_behind_mins: Minutes = key(
+        30.0, "min", "Notify of a run whose newest checkpoint is not copied, and nothing is for so long. 0: never."
     )
     disk_hours: Annotated[float, Meta(ge=0, le=1e4)] = key(
         24.0, "h", "Notify of a disk that is full within so long at the present rate. 0: never."
