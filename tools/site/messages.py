@@ -53,8 +53,8 @@ SECTIONS = {
     ),
     "CopyError": (
         "Copy errors",
-        "The message has what the destination or rclone said. `trainerd copy` tries again by itself; with `--once`, type it "
-        "again. See [Credentials](../guides/copies.md#credentials).",
+        "The message has what the destination or rclone said. `trainerd copy` tries again by itself, except with "
+        "`--once`. See [Credentials](../guides/copies.md#credentials).",
     ),
     "InUseError": (
         "Run directory in use",
@@ -97,6 +97,7 @@ TOPICS = {
     "sessions/keras": ("Keras models", "keras.md"),
     "sessions/tf1": ("TensorFlow 1 graphs", "jobs.md"),
     "sessions/tf2": ("TensorFlow 2 jobs", "jobs.md"),
+    "system": ("Files with secrets", "watch.md"),
     "watch": ("Watcher", "watch.md"),
     "workers": ("Several workers", "many-machines.md"),
 }

@@ -6,18 +6,18 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from trainerd.checkpoints import evaluations
 from trainerd.checkpoints import manifest as manifests
-from trainerd.checkpoints.catalogue import Catalogue
 from trainerd.checkpoints.manifest import DamagedError, FileRecord, Manifest
 from trainerd.checkpoints.retention import Policy
+from trainerd.copies.checked import FORMAT
 from trainerd.copies.contents import JobFiles, files_of_run, opened_files, parts_of
-from trainerd.copies.layout import FORMAT, JOB, AboutCopy, CopyIndex, CopyWriter, RunCopy, record_of
+from trainerd.copies.layout import JOB, AboutCopy, CopyIndex, CopyWriter, RunCopy, record_of
+from trainerd.copies.local import LocalCheckpoints
 from trainerd.copies.plan import CopySituation, garbage
 from trainerd.copies.status import CopyStatus, read_copy_status
 from trainerd.errors import ConfigError, CopyError, InUseError, NotRunningError
@@ -84,7 +84,7 @@ class Copier:
         self._indexes: dict[int, CopyIndex] = {}
         self._numbers: set[int] = set()  # of all indexes, the damaged ones too
         self._parts_of: dict[str, tuple[Stamp | None, list[FileRecord]]] = {}
-        self._local: dict[int, tuple[Stamp | None, Manifest | None]] = {}
+        self._local = LocalCheckpoints(run.rundir, run.policy)
         self._damaged: set[tuple[int, float]] = set()  # checkpoints of the run directory, by step and time
 
     @property
@@ -122,7 +122,7 @@ class Copier:
         records += [record for index in self._indexes.values() for record in index.records]
         self._trusted = {each.xxh128 for each in records if self._objects.get(each.xxh128) == each.bytes}
         self._copied, self._parts_of, self._files_at = found, {}, -math.inf
-        self._incomplete = {step for step, each in found.items() if not self._is_complete(each)}
+        self._incomplete = {step for step, each in found.items() if not _is_complete(each, self._trusted)}
         self._is_known = True
         self._say()
 
@@ -176,7 +176,7 @@ class Copier:
           StorageError: the run directory cannot be read.
           CopyError: the destination cannot be read or written; see `failed`.
         """
-        found = self._situation()
+        found = self._local.situation(self._complete())
         for step in found.uploads(self._run.policy):
             self._require_own()
             if self._upload(found, step):
@@ -192,26 +192,9 @@ class Copier:
         """Say in the status that a look has failed."""
         self._say(error=str(error), sending=None)
 
-    def _situation(self) -> CopySituation:
-        catalogue = Catalogue.read(self._rundir)
-        local = {step: each for step in catalogue.steps if (each := self._manifest(step)) is not None}
-        copied = {step: each for step, each in self._copied.items() if step not in self._incomplete}
-        evaluated = self._rundir.evaluated() if self._run.policy.best is not None else set()
-        metrics = {step: evaluations.figures(self._rundir, local[step]) for step in evaluated if step in local}
-        order = [step for step in catalogue.resume_order if step in local]
-        return CopySituation(local, copied, order, self._rundir.pinned(), metrics)
-
-    def _manifest(self, step: int) -> Manifest | None:
-        """Return a manifest of the run directory, read again only if its file has changed."""
-        path = self._rundir.manifest(step)
-        stamp = stamp_of(path)
-        if (known := self._local.get(step)) is None or known[0] != stamp:
-            self._local[step] = (stamp, manifests.sound(path))
-        return self._local[step][1]
-
-    def _is_complete(self, manifest: Manifest) -> bool:
-        needed = [each for name, each in manifest.files.items() if manifests.is_needed(name)]
-        return all(each.xxh128 in self._trusted for each in needed)
+    def _complete(self) -> dict[int, Manifest]:
+        """Return the checkpoints that are copied."""
+        return {step: each for step, each in self._copied.items() if step not in self._incomplete}
 
     # ---- a checkpoint
 
@@ -249,7 +232,7 @@ class Copier:
         self._incomplete.discard(step)
         self._say(sending=None, copied_at=self._clock(), error=None)
         log.info("copied step %d (%s)", step, size(manifest.size), extra={"event": "copied", "step": step})
-        self._drop(self._situation())
+        self._drop(self._local.situation(self._complete()))
         return True
 
     def _send(self, manifest: Manifest, files: Mapping[str, int]) -> None:
@@ -365,9 +348,14 @@ class Copier:
         before = self._status
         copied = before.copied
         if self._is_known:
-            copied = {step: each.at for step, each in self._copied.items() if step not in self._incomplete}
+            copied = {step: each.at for step, each in self._complete().items()}
         self._status = replace(before, **changed, step=max(copied, default=None), copied=copied)  # type: ignore[arg-type]
         if self._status != before or self._timer() >= self._written_at + FILES_SECS:
             self._status = replace(self._status, at=self._clock(), pid=os.getpid())
             self._status.write(self._rundir)
             self._written_at = self._timer()
+
+
+def _is_complete(manifest: Manifest, objects: Collection[str]) -> bool:
+    """Return whether all objects that a checkpoint needs are there."""
+    return all(each.xxh128 in objects for name, each in manifest.files.items() if manifests.is_needed(name))

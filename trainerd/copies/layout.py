@@ -10,30 +10,23 @@ whole counts.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
-import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
 
-import msgspec
 import xxhash
 
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.manifest import DamagedError, FileRecord, Manifest
-from trainerd.copies.store import CopyStore, MissingError
+from trainerd.copies.checked import CheckedStore, in_memory, with_checksum
+from trainerd.copies.store import MissingError
 from trainerd.errors import CopyError, DataError
 from trainerd.rundir.paths import RunDirectory
 
-FORMAT = 1
 JOB = "job/"  # the part of an index that is of the config's folder; the rest is of the run directory
 _ABOUT = "run.json"
 _OBJECTS, _CHECKPOINTS, _INDEXES = "objects", "checkpoints", "indexes"
-_LARGEST = 64 << 20  # bytes of what is read into memory: an index has a line for each mebibyte of event files
 _DIGITS = 12  # of an index's name
-_Content = TypeVar("_Content")
 
 
 @dataclass(frozen=True)
@@ -73,7 +66,7 @@ class AboutCopy:
 
     def to_bytes(self) -> bytes:
         """Return the content of its file; see `CopyIndex.to_bytes`."""
-        return _with_checksum(asdict(self))
+        return with_checksum(asdict(self))
 
 
 @dataclass(frozen=True)
@@ -101,7 +94,7 @@ class CopyIndex:
 
     def to_bytes(self) -> bytes:
         """Return the content of its file: JSON, with its own checksum as the last field."""
-        return _with_checksum(asdict(self))
+        return with_checksum(asdict(self))
 
     @property
     def records(self) -> list[FileRecord]:
@@ -109,25 +102,8 @@ class CopyIndex:
         return [part for parts in self.files.values() for part in parts]
 
 
-def _with_checksum(content: dict[str, Any]) -> bytes:
-    return json.dumps(content | {"checksum": _checksum(content)}).encode()
-
-
-def _checksum(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-class RunCopy:
-    """The copy of one run at a destination.
-
-    Args:
-      store: the destination.
-      url: its URL, for messages.
-    """
-
-    def __init__(self, store: CopyStore, url: str) -> None:
-        self._store = store
-        self.url = url
+class RunCopy(CheckedStore):
+    """The copy of one run at a destination; see the module."""
 
     # ---- of which run it is
 
@@ -139,7 +115,7 @@ class RunCopy:
           CopyError: it cannot be read.
         """
         try:
-            found = self._sound(_ABOUT, lambda content: self._decoded(content, AboutCopy))
+            found = self.sound(_ABOUT, lambda content: self.decoded(content, AboutCopy))
         except MissingError:
             return None
         return found if found is not None else self._rebuilt_about()
@@ -159,7 +135,7 @@ class RunCopy:
         Raises:
           CopyError: it could not be written.
         """
-        self._put_content(_ABOUT, about.to_bytes())
+        self.put_content(_ABOUT, about.to_bytes())
 
     # ---- objects
 
@@ -185,7 +161,7 @@ class RunCopy:
     def put_part(self, content: bytes) -> FileRecord:
         """Send a part of a file as an object; see `put_object`."""
         record = record_of(content)
-        with _in_memory(content) as source:
+        with in_memory(content) as source:
             self.put_object(record, source, lambda sent: None)
         return record
 
@@ -246,7 +222,7 @@ class RunCopy:
                 return content
             return None
 
-        content = self._sound(f"{_CHECKPOINTS}/{path.name}", parse)
+        content = self.sound(f"{_CHECKPOINTS}/{path.name}", parse)
         if content is None:
             raise DamagedError(f"{path.name} at {self.url}: not a manifest")
         return content
@@ -257,7 +233,7 @@ class RunCopy:
         Raises:
           CopyError: it could not be written.
         """
-        self._put_content(f"{_CHECKPOINTS}/{path.name}", content)
+        self.put_content(f"{_CHECKPOINTS}/{path.name}", content)
 
     def delete_manifest(self, path: Path) -> None:
         """Remove a manifest: its checkpoint is no longer copied."""
@@ -278,7 +254,7 @@ class RunCopy:
           CopyError: it cannot be read.
         """
         try:
-            return self._sound(_index_name(number), lambda content: self._decoded(content, CopyIndex))
+            return self.sound(_index_name(number), lambda content: self.decoded(content, CopyIndex))
         except MissingError:
             return None
 
@@ -288,66 +264,11 @@ class RunCopy:
         Raises:
           CopyError: it could not be written.
         """
-        self._put_content(_index_name(index.number), index.to_bytes())
+        self.put_content(_index_name(index.number), index.to_bytes())
 
     def delete_index(self, number: int) -> None:
         """Remove an index."""
         self._store.delete(_index_name(number))
-
-    # ---- small contents
-
-    def _content(self, name: str) -> bytes:
-        parts, size = [], 0
-        for part in self._store.read(name):
-            parts.append(part)
-            size += len(part)
-            if size > _LARGEST:
-                raise CopyError(f"{name} at {self.url} is larger than trainerd writes it.")
-        return b"".join(parts)
-
-    def _sound(self, name: str, parse: Callable[[bytes], _Content | None]) -> _Content | None:
-        """Return a content, parsed; None if it is damaged: two reads in a row give the same bytes.
-
-        Raises:
-          MissingError: there is none.
-          CopyError: it cannot be read, or each read gives other bytes: an error on the way says nothing of the copy.
-        """
-        contents = []
-        for _ in range(2):
-            contents.append(self._content(name))
-            if (found := parse(contents[-1])) is not None:
-                return found
-        if contents[0] != contents[1]:
-            raise CopyError(f"{name} at {self.url} has other bytes at each read.")
-        return None
-
-    def _put_content(self, name: str, content: bytes) -> None:
-        with _in_memory(content) as source:
-            self._store.put(name, source, len(content), lambda sent: None)
-        if self._content(name) != content:
-            raise CopyError(f"{name} at {self.url} is not what was written: it was read back and compared.")
-
-    def _decoded(self, content: bytes, kind: type[_Content]) -> _Content | None:
-        """Return a content as this type; None if it is damaged.
-
-        Raises:
-          DataError: it is of a newer format.
-        """
-        version = 0
-        with contextlib.suppress(ValueError, RecursionError, TypeError, KeyError, AttributeError):
-            stated = (fields := msgspec.json.decode(content)).pop("checksum")
-            if _checksum(fields) == stated and (version := fields["format"]) <= FORMAT:
-                return msgspec.json.decode(content, type=kind)
-        if version > FORMAT:
-            raise DataError(
-                f"the copy at {self.url} has format {version}, and this trainerd reads format {FORMAT}: a newer "
-                "version wrote it. Install that one."
-            )
-        return None
-
-    def close(self) -> None:
-        """Free what the destination has opened."""
-        self._store.close()
 
 
 def record_of(content: bytes) -> FileRecord:
@@ -361,15 +282,3 @@ def _name_of(record: FileRecord) -> str:
 
 def _index_name(number: int) -> str:
     return f"{_INDEXES}/{number:0{_DIGITS}d}.json"
-
-
-@contextlib.contextmanager
-def _in_memory(content: bytes) -> Iterator[int]:
-    """Give a descriptor of a file in memory with this content while the block runs."""
-    source = os.memfd_create("trainerd-copy")
-    try:
-        with open(source, "wb", closefd=False) as file:
-            file.write(content)
-        yield source
-    finally:
-        os.close(source)

@@ -12,7 +12,7 @@ from trainerd.checkpoints.retention import Point, Policy
 
 @dataclass(frozen=True)
 class CopySituation:
-    """What a run has, and what its copy has.
+    """The checkpoints of a run, and those of its copy.
 
     Attributes:
       local: the checkpoints of the run directory, by step.
