@@ -19,14 +19,14 @@ from tests.process.conftest import Start, write_config
 from tests.process.trainers import saved, variables
 from tests.unit.test_copies import identified, run_of
 from tests.unit.test_rollback import value_at, write
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_SECS, wait_for
 from trainerd.checkpoints.manifest import FileRecord
 from trainerd.config.destination import Destination
 from trainerd.copies.connect import connect
 from trainerd.copies.copier import Copier
 from trainerd.copies.fetch import fetch
 from trainerd.copies.process import copy_once
-from trainerd.copies.status import read_copy_status
+from trainerd.copies.status import CopyStatus, read_copy_status
 from trainerd.errors import CopyError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import read_state
@@ -169,6 +169,21 @@ def test_a_server_that_dies_leaves_no_false_copy(rundir: RunDirectory, tmp_path:
         copy_once(run_of(rundir), copy)
     status = read_copy_status(rundir)
     assert status is not None and status.steps == [20] and "connection refused" in str(status.error)
+
+
+def test_rclone_ends_with_a_copier_that_is_killed(rundir: RunDirectory, tmp_path: Path) -> None:
+    folder = tmp_path / "served"
+    folder.mkdir()
+    with served("webdav", folder) as port:
+        url = f"webdav://127.0.0.1:{port}/run"
+        command = [sys.executable, "-m", "trainerd", "copy", str(rundir.path), "--to", url]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as copier:
+            wait_for(lambda: (read_copy_status(rundir) or CopyStatus()).steps == [10, 20], "the copy")
+            children = psutil.Process(copier.pid).children()
+            copier.kill()
+        assert children
+        psutil.wait_procs(children, DEADLINE_SECS)
+        assert not any(child.is_running() for child in children)
 
 
 def test_what_rclone_says_is_passed_on(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

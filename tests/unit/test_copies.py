@@ -575,6 +575,23 @@ def test_the_status_says_what_is_copied(rundir: RunDirectory, store: MemoryStore
     assert CopyStatus(to="s3://b/c").line(newest, at) == "no checkpoint yet; step 30 is not copied yet; to s3://b/c"
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"step": 5},
+        {"step": 5, "copied": {"5": 10**400}},
+        {"copied": {"5": 1.0}},
+        {"at": 1e300},
+        {"sent_bytes": -(10**30)},
+    ],
+)
+def test_a_status_that_no_copier_wrote_is_none(rundir: RunDirectory, fields: dict[str, object]) -> None:
+    rundir.copy.write_text(json.dumps({"to": "s3://b/c"}))
+    assert read_copy_status(rundir) is not None
+    rundir.copy.write_text(json.dumps({"to": "s3://b/c", **fields}))
+    assert read_copy_status(rundir) is None
+
+
 def test_status_and_checkpoints_show_the_copy(cli: Cli, rundir: RunDirectory, store: MemoryStore) -> None:
     write(rundir, 40)
     logdir = str(rundir.path)

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.state import LastCheckpoint
+from trainerd.rundir.state import LARGEST, LastCheckpoint
 from trainerd.system.durable_files import read_json, storage, write_atomic
 from trainerd.text import seconds
 
@@ -76,9 +76,17 @@ class CopyStatus:
 
 
 def read_copy_status(rundir: RunDirectory) -> CopyStatus | None:
-    """Return the state of a run's copy; None if it is not copied.
+    """Return the state of a run's copy; None if it is not copied, or the file is damaged.
 
     Raises:
       StorageError: the file cannot be read.
     """
-    return read_json(rundir.copy, CopyStatus)
+    found = read_json(rundir.copy, CopyStatus)
+    return found if found is not None and _is_possible(found) else None
+
+
+def _is_possible(found: CopyStatus) -> bool:
+    """Return whether a copier may have written this: anybody can write into a run directory."""
+    numbers = (found.copied_at, found.files_at, found.sending, found.sent_bytes, found.total_bytes, found.pid, found.at)
+    times = (*found.copied, *found.copied.values(), *(each for each in numbers if each is not None))
+    return all(abs(each) <= LARGEST for each in times) and found.step == max(found.copied, default=None)

@@ -98,7 +98,7 @@ class FolderStore:
     def put(self, name: str, source: int, size: int, moved: Callable[[int], None]) -> bool:
         """Write it beside its name, put it on disk, and give it the name."""
         path = self._folder / name
-        temporary = path.with_name(f".{path.name}.part")
+        temporary = path.with_name(".part")  # there is one writer; what a kill leaves is replaced by the next
         with _named(f"write {path}"):
             self._require_parent()
             for folder in (self._folder, path.parent):
