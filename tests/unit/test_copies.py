@@ -405,6 +405,23 @@ def test_two_copiers_of_one_run_refuse_each_other(rundir: RunDirectory) -> None:
         pass
 
 
+@pytest.mark.parametrize("offset", [-3600.0, 3600.0])
+def test_a_clock_that_differs_changes_nothing(
+    rundir: RunDirectory, tmp_path: Path, clock: FakeTime, offset: float
+) -> None:
+    write(rundir, 10)
+    identified(rundir)
+    store = MemoryStore()
+    for step in (20, 30):
+        copier = Copier(run_of(rundir), clock=lambda now=offset * step: 1e9 + now, timer=clock)  # type: ignore[misc]
+        copier.open(RunCopy(store, "memory"), read_state(rundir.state))
+        while copier.check():
+            pass
+        write(rundir, step)
+    assert copied(rundir, store).status.steps == [10, 20, 30]
+    assert fetched(store, tmp_path / "back").resumes_at == 30
+
+
 # ---------------------------------------------------------------------- fetch
 
 
@@ -449,6 +466,26 @@ def test_an_older_list_of_files_stands_in_for_a_damaged_one(
     newest = max(name for name in store.contents if name.startswith("indexes/"))
     store.contents[newest] = store.contents[newest][:-5]
     assert fetched(store, tmp_path / "back").steps == [10, 20, 30, 40]
+
+
+def test_a_fetch_while_a_copier_works_takes_the_list_that_is_new(
+    rundir: RunDirectory, store: MemoryStore, tmp_path: Path
+) -> None:
+    """The objects of the list that it has read go meanwhile."""
+    (rundir.path / "events.out.tfevents.1.x").write_bytes(b"first")
+    copied(rundir, store)
+    old = f"objects/{record_of(b'first').xxh128}"
+
+    class Busy(MemoryStore):
+        def read(self, name: str) -> Iterator[bytes]:
+            if name == old:
+                for text in (b"second", b"third", b"fourth"):
+                    (rundir.path / "events.out.tfevents.1.x").write_bytes(text)
+                    copied(rundir, self)
+            return super().read(name)
+
+    found = fetched(Busy(store.contents), tmp_path / "back")
+    assert (found.rundir.path / "events.out.tfevents.1.x").read_bytes() == b"fourth" and found.steps == [10, 20, 30]
 
 
 def test_nothing_is_fetched_into_a_folder_that_has_something(store: MemoryStore, tmp_path: Path) -> None:
@@ -535,6 +572,8 @@ def test_a_wrong_url_is_named_without_its_secret(url: str, message: str) -> None
 def test_credentials_that_others_may_read_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "credentials"
     file.touch(0o644)
+    require_private_credentials("s3", {"AWS_SHARED_CREDENTIALS_FILE": str(file), "RCLONE_CONFIG": "/none"})
+    file.write_text("[default]")
     with pytest.raises(ConfigError, match=f"{file} holds credentials, and others may read it. Type `chmod 600"):
         require_private_credentials("s3", {"AWS_SHARED_CREDENTIALS_FILE": str(file)})
     require_private_credentials("sftp", {"AWS_SHARED_CREDENTIALS_FILE": str(file), "RCLONE_CONFIG": "/none"})

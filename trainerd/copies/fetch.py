@@ -86,26 +86,33 @@ def fetch(copy: RunCopy, folder: Path, where: str | None, say: Callable[[str], N
 
 
 def _fetch_files(copy: RunCopy, staging: Path) -> CopyIndex:
-    """Fetch the files of the newest index that is whole."""
-    numbers = copy.index_numbers()
-    for number in numbers:
-        index = copy.index(number)
-        if index is None:
-            continue
-        _require_inside([*index.files, index.logdir], copy.url)
-        try:
-            for name, parts in index.files.items():
-                path = staging / (name.removeprefix(JOB) if name.startswith(JOB) else f"{index.logdir}/{name}")
-                _fetch_file(copy, parts, path)
-        except (DataError, MissingError) as error:
-            log.warning("%s An older list of the files is taken", error, extra={"event": "fetch"})
-            _empty(staging)
-            continue
-        (staging / index.logdir).mkdir(parents=True, exist_ok=True)
-        return index
+    """Fetch the files of the newest index that is whole.
+
+    While a copier works, what an older index names goes. So the indexes are listed again if none is whole.
+    """
+    for _ in range(_TRIES):
+        numbers = copy.index_numbers()
+        for number in numbers:
+            if (index := copy.index(number)) is not None and _are_fetched(copy, index, staging):
+                return index
     if numbers:
         raise DataError(f"none of the {len(numbers)} lists of files at {copy.url} is whole.")
     raise DataError(f"{copy.url} has no checkpoint yet: its first copy has not ended.")
+
+
+def _are_fetched(copy: RunCopy, index: CopyIndex, staging: Path) -> bool:
+    """Fetch the files that an index names. Returns False, and leaves none, if one is damaged or gone."""
+    _require_inside([*index.files, index.logdir], copy.url)
+    try:
+        for name, parts in index.files.items():
+            path = staging / (name.removeprefix(JOB) if name.startswith(JOB) else f"{index.logdir}/{name}")
+            _fetch_file(copy, parts, path)
+    except (DataError, MissingError) as error:
+        log.warning("%s Another list of the files is taken", error, extra={"event": "fetch"})
+        _empty(staging)
+        return False
+    (staging / index.logdir).mkdir(parents=True, exist_ok=True)
+    return True
 
 
 def _require_inside(names: Iterable[str], url: str) -> None:

@@ -293,5 +293,5 @@ def require_private_credentials(scheme: str, environ: Mapping[str, str]) -> None
     for variable, usual in (_CONFIG | _CREDENTIALS.get(scheme, {})).items():
         path = environ.get(variable) or usual
         with contextlib.suppress(RuntimeError):  # there is no home
-            if path and (file := Path(path).expanduser()).is_file():
+            if path and (file := Path(path).expanduser()).is_file() and file.stat().st_size:
                 require_private(file, "credentials")
