@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import random
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +28,7 @@ from trainerd.copies.contents import JobFiles
 from trainerd.copies.copier import FILES_SECS, CopiedRun, Copier
 from trainerd.copies.fetch import FetchedRun, fetch
 from trainerd.copies.layout import CopyIndex, CopyWriter, RunCopy, record_of
-from trainerd.copies.process import copy_once, only_copier
+from trainerd.copies.process import copy_once, follow, only_copier
 from trainerd.copies.rclone import require_private_credentials
 from trainerd.copies.status import CopyStatus, read_copy_status
 from trainerd.copies.store import FolderStore, MissingError
@@ -420,6 +422,54 @@ def test_a_clock_that_differs_changes_nothing(
         write(rundir, step)
     assert copied(rundir, store).status.steps == [10, 20, 30]
     assert fetched(store, tmp_path / "back").resumes_at == 30
+
+
+class Stop(threading.Event):
+    """Is set after so many waits; does what is to happen in each."""
+
+    def __init__(self, *steps: Callable[[], object]) -> None:
+        super().__init__()
+        self.steps, self.waits = list(steps), list[float]()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits.append(timeout or 0.0)
+        if self.steps:
+            self.steps.pop(0)()
+        else:
+            self.set()
+        return self.is_set()
+
+
+def test_a_destination_that_fails_is_tried_again_and_the_run_is_followed(rundir: RunDirectory) -> None:
+    write(rundir, 10)
+    identified(rundir)
+    contents, errors = dict[str, bytes](), [CopyError("503."), CopyError("503."), CopyError("503.")]
+
+    def open_it() -> RunCopy:
+        if errors:
+            raise errors.pop()
+        return RunCopy(MemoryStore(contents, on_put), "memory")
+
+    def on_put(name: str) -> None:
+        if name == "checkpoints/model.ckpt-20.json" and not failed:
+            failed.append(name)
+            raise CopyError("the connection was reset.")
+
+    failed, seen = list[str](), list[CopyStatus | None]()
+    look = functools.partial(read_copy_status, rundir)
+    steps = [lambda: seen.append(look())] * 4 + [lambda: write(rundir, 20), lambda: seen.append(look())]
+    stop = Stop(*steps)
+    follow(run_of(rundir), open_it, stop)
+    assert stop.waits == [2.0, 4.0, 8.0, 1.0, 1.0, 2.0, 1.0]
+    assert [(each.steps, each.error) for each in seen if each is not None] == [
+        ([], "503."),
+        ([], "503."),
+        ([], "503."),
+        ([10], None),
+        ([10], "the connection was reset."),
+    ]
+    status = look()
+    assert status is not None and (status.steps, status.error) == ([10, 20], None)
 
 
 # ---------------------------------------------------------------------- fetch
