@@ -26,8 +26,9 @@ from trainerd.copies.connect import connect
 from trainerd.copies.copier import Copier
 from trainerd.copies.fetch import fetch
 from trainerd.copies.process import copy_once
+from trainerd.copies.rclone import RcloneStore
 from trainerd.copies.status import CopyStatus, read_copy_status
-from trainerd.errors import CopyError
+from trainerd.errors import CopyError, DataError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import read_state
 from trainerd.system.durable_files import xxh128_of
@@ -138,6 +139,17 @@ def test_a_server_of_others_keeps_a_copy(url: str, rundir: RunDirectory, tmp_pat
     assert (found.rundir.path / events).read_bytes() == (rundir.path / events).read_bytes()
 
 
+def test_the_checksum_of_a_server_is_used_if_it_has_one(url: str, tmp_path: Path) -> None:
+    """WebDAV has none, so what was sent is read back."""
+    destination = Destination.parse(url)
+    with contextlib.closing(RcloneStore(destination)) as store, (tmp_path / "file").open("w+b") as file:
+        file.write(b"content")
+        file.flush()
+        has_checksum = store.put("objects/a", file.fileno(), 7, lambda sent: None)
+        assert b"".join(store.read("objects/a")) == b"content"
+    assert has_checksum == (destination.scheme != "webdav")
+
+
 def test_an_upload_to_a_server_can_be_slow_and_is_stopped(url: str, rundir: RunDirectory) -> None:
     """The file is deleted meanwhile, and what was opened is sent all the same."""
     events, sent = rundir.path / "events.out.tfevents.1.x", list[int]()
@@ -153,6 +165,26 @@ def test_an_upload_to_a_server_can_be_slow_and_is_stopped(url: str, rundir: RunD
         with pytest.raises(CopyError, match="stopped"):
             copy.put_object(record, file.fileno(), stop)
     assert 0 < sent[-1] < record.bytes
+
+
+def test_what_is_there_is_replaced_whatever_the_environment_says(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A damaged object of the same size and time is not taken for the file."""
+    for option in ("DRY_RUN", "SIZE_ONLY", "IGNORE_EXISTING", "IGNORE_CHECKSUM", "IMMUTABLE", "NO_TRAVERSE"):
+        monkeypatch.setenv(f"RCLONE_{option}", "true")
+    file, record = tmp_path / "file", FileRecord(5, "of-the-right-file")
+    with contextlib.closing(connect(Destination.parse(url))) as copy:
+        for content in (b"wrong", b"right"):
+            file.write_bytes(content)
+            os.utime(file, (1e9, 1e9))
+            with file.open("rb") as opened, contextlib.suppress(CopyError):  # its name is no checksum of it
+                copy.put_object(record, opened.fileno(), lambda sent: None)
+        found = b""
+        with pytest.raises(DataError):
+            for part in copy.read_object(record):
+                found += part
+    assert found == b"right"
 
 
 def test_a_server_that_dies_leaves_no_false_copy(rundir: RunDirectory, tmp_path: Path) -> None:

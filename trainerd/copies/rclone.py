@@ -33,7 +33,18 @@ _CALL_SECS = 300.0  # for an answer: to list or to delete takes seconds, and rcl
 _POLL_SECS = 0.05
 _NOT_FOUND = 404
 _OWN_CHECKSUMS = ("s3", "gs", "sftp")  # whose checksum is one of the bytes that they have, and rclone compares it
-_OPTIONS = ("--retries", "1", "--low-level-retries", "3", "--contimeout", "15s", "--timeout", "60s")
+_OPTIONS = ("--retries", "1", "--low-level-retries", "3", "--contimeout", "15s", "--timeout", "60s", "--ignore-times")
+# Variables of the environment may set these, and rclone would then send nothing, or not compare what it has sent.
+_NEVER = (
+    "dry-run",
+    "size-only",
+    "checksum",
+    "ignore-existing",
+    "ignore-checksum",
+    "ignore-size",
+    "immutable",
+    "update",
+)
 # What differs from rclone's own defaults: credentials come from where the service's own tools have them, no bucket is
 # made, and no host is trusted that is not known.
 _DEFAULTS = {
@@ -74,12 +85,11 @@ class RcloneStore:
         require_private_credentials(destination.scheme, os.environ)
         self._destination = destination
         self._remote, self._path = _remote_of(destination)
-        self._has_checksum: bool | None = None
         with contextlib.ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trainerd-copy-")))
             self._socket, self._log = folder / "socket", folder / "log"
             limit = [] if bytes_per_sec is None else ["--bwlimit", f"{max(1, int(bytes_per_sec))}B:off"]
-            stack.enter_context(self._process([*_OPTIONS, *limit]))
+            stack.enter_context(self._process([*_OPTIONS, *(f"--{name}=false" for name in _NEVER), *limit]))
             self._stack = stack.pop_all()
 
     @contextlib.contextmanager
@@ -121,9 +131,6 @@ class RcloneStore:
 
     def put(self, name: str, source: int, size: int, moved: Callable[[int], None]) -> bool:
         """Have rclone send it, and compare the checksum that the destination has of it, if it has one."""
-        if self._has_checksum is None:
-            hashes = self._call(f"use {self._destination}", "operations/fsinfo", fs=self._remote).get("Hashes")
-            self._has_checksum = bool(hashes) and self._destination.scheme in _OWN_CHECKSUMS
         # The file may have been deleted meanwhile, so it is named by its descriptor.
         opened = {"srcFs": f":local,copy_links:/proc/{os.getpid()}/fd", "srcRemote": str(source)}
         there = {"dstFs": self._remote, "dstRemote": self._name(name)}
@@ -140,7 +147,14 @@ class RcloneStore:
         if not status["success"]:
             raise CopyError(f"cannot {doing}: {_first_line(status.get('error'))}.")
         moved(size)
-        return self._has_checksum
+        return self._destination.scheme in _OWN_CHECKSUMS and self._has_checksum(name)
+
+    def _has_checksum(self, name: str) -> bool:
+        """Return whether the destination has a checksum of a content: rclone compares none with one that is missing."""
+        wanted = {"showHash": True, "hashTypes": ["md5"], "noModTime": True, "noMimeType": True}
+        doing = f"read the checksum of {name} from {self._destination}"
+        found = self._call(doing, "operations/stat", fs=self._remote, remote=self._name(name), opt=wanted)
+        return bool(((found.get("item") or {}).get("Hashes") or {}).get("md5"))
 
     def read(self, name: str) -> Iterator[bytes]:
         """Have rclone serve it."""
