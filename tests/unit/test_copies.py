@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.cases import every
 from tests.unit.conftest import Cli, FakeTime
 from tests.unit.test_rollback import back, steps_of, value_at, write
 from trainerd.checkpoints import latest
@@ -321,41 +320,55 @@ def require_no_false_claim(rundir: RunDirectory, contents: dict[str, bytes], ste
             assert record_of(contents[f"objects/{record.xxh128}"]) == record
 
 
-@pytest.mark.parametrize("hundred", every(5, range(10)))
+def copy_with_faults(rundir: RunDirectory, folder: Path, seed: int) -> int:
+    """Copy a run to a destination that fails at random, by copiers that are killed. Nothing false is said of it.
+
+    Returns:
+      How many tries ended with an error or a kill.
+    """
+    chance, contents, failed = random.Random(seed), dict[str, bytes](), 0
+    rate = chance.choice([0.01, 0.03, 0.1])
+    run = run_of(rundir, keep=chance.choice([1, 2, 5]))
+    rundir.copy.unlink(missing_ok=True)
+    for attempt in range(5):
+        copier = Copier(run)
+        try:
+            copier.open(RunCopy(FaultyStore(contents, chance, rate), "faulty"), read_state(rundir.state))
+            while copier.check():
+                require_no_false_claim(rundir, contents, copier.status.steps)
+        except (CopyError, Killed):
+            failed += 1
+        status = read_copy_status(rundir) or CopyStatus()
+        require_no_false_claim(rundir, contents, status.steps)
+        if attempt == 2:
+            require_whole(rundir, MemoryStore(dict(contents)), folder, status.steps)
+    calm = copy_once(run, RunCopy(MemoryStore(contents), "calm"))
+    require_no_false_claim(rundir, contents, calm.status.steps)
+    assert max(calm.status.steps) == max(steps_of(rundir)), "once the destination is well again, the copy is complete"
+    return failed
+
+
+def require_whole(rundir: RunDirectory, store: MemoryStore, folder: Path, steps: list[int]) -> None:
+    """Require that what is said to be copied comes back, and that all that comes back is whole."""
+    try:
+        found = fetched(store, folder)
+    except DataError:
+        assert steps == []
+        return
+    assert set(steps) <= {*found.steps}
+    for step in found.steps:
+        for name in manifests.read(rundir.manifest(step)).files:
+            assert (found.rundir.path / name).read_bytes() == (rundir.path / name).read_bytes()
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("seeds", [range(50), range(50, 100)], ids=["first", "second"])
 def test_no_fault_leaves_a_false_copy(
-    copied_rundir: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hundred: int
+    copied_rundir: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: range
 ) -> None:
     """Errors, time-outs, truncated and wrong bytes on both ways, late listings, a full bucket, a killed copier."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    whole = 0
-    for seed in range(hundred * 100, hundred * 100 + 100):
-        chance, contents = random.Random(seed), dict[str, bytes]()
-        rate = chance.choice([0.01, 0.03, 0.1])
-        run = run_of(copied_rundir, keep=chance.choice([1, 2, 5]))
-        copied_rundir.copy.unlink(missing_ok=True)
-        for attempt in range(5):
-            copier = Copier(run)
-            with contextlib.suppress(CopyError, Killed, DataError):
-                copier.open(RunCopy(FaultyStore(contents, chance, rate), "faulty"), read_state(copied_rundir.state))
-                while copier.check():
-                    require_no_false_claim(copied_rundir, contents, copier.status.steps)
-            status = read_copy_status(copied_rundir) or CopyStatus()
-            require_no_false_claim(copied_rundir, contents, status.steps)
-            if attempt != 2:
-                continue
-            folder = tmp_path / str(seed)
-            with contextlib.suppress(DataError):
-                found = fetched(MemoryStore(dict(contents)), folder)
-                assert set(status.steps) <= {*found.steps}, "what is said to be copied comes back"
-                for step in found.steps:
-                    for name in manifests.read(copied_rundir.manifest(step)).files:
-                        assert (found.rundir.path / name).read_bytes() == (copied_rundir.path / name).read_bytes()
-            shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(DataError):
-            calm = copy_once(run, RunCopy(MemoryStore(contents), "calm"))
-            require_no_false_claim(copied_rundir, contents, calm.status.steps)
-            whole += 40 in calm.status.steps
-    assert whole == 100, "once the destination is well again, the copy is complete"
+    assert sum(copy_with_faults(copied_rundir, tmp_path / "back", seed) for seed in seeds) > 50
 
 
 # ---------------------------------------------------------------------- who writes
