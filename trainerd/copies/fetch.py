@@ -39,7 +39,7 @@ class FetchedRun:
       steps: its checkpoints, by step.
       resumes_at: the step from which the next start resumes.
       missing: the steps that are at the destination, and are damaged there.
-      about: of which run the copy is, and who writes it.
+      about: names the run, and who writes the copy.
     """
 
     rundir: RunDirectory

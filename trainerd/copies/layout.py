@@ -1,6 +1,6 @@
 """The layout of a copy at its destination, and its verified reads and writes.
 
-`run.json` says of which run it is, and who writes it. `objects/` has every content under its 128-bit XXH3: what is
+`run.json` names the run, and who writes the copy. `objects/` has every content under its 128-bit XXH3: what is
 there is not sent again. `checkpoints/` has the manifests: a checkpoint is copied if its manifest is there, which is
 written last, and a fetch compares every byte with it. `indexes/` lists all other files of the run, each as a list of
 objects, and the order in which its checkpoints are resumed from. An index is never changed, and the newest that is
@@ -105,10 +105,10 @@ class CopyIndex:
 class RunCopy(CheckedStore):
     """The copy of one run at a destination; see the module."""
 
-    # ---- of which run it is
+    # ---- the run
 
     def about(self) -> AboutCopy | None:
-        """Return of which run it is; None if nothing is there.
+        """Return the run that the copy names; None if nothing is there.
 
         Raises:
           DataError: the copy is of a newer format, or is damaged.
@@ -126,11 +126,11 @@ class RunCopy(CheckedStore):
             if (index := self.index(number)) is not None:
                 return AboutCopy(index.format, index.run_id, "", index.basename, None, index.at)
         if self._store.sizes(_CHECKPOINTS):
-            raise DataError(f"{self.url}/{_ABOUT} is damaged: it does not say of which run the copy is.")
+            raise DataError(f"{self.url}/{_ABOUT} is damaged: it names no run.")
         return None
 
     def write_about(self, about: AboutCopy) -> None:
-        """Write of which run it is.
+        """Write the name of the run, and of who writes the copy.
 
         Raises:
           CopyError: it could not be written.

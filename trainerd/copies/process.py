@@ -1,4 +1,4 @@
-"""The process that copies a run: one at a time, at low priority, until it is told to stop."""
+"""The process that copies a run: one at a time, at low priority, until it is stopped."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def copy_once(run: CopiedRun, copy: RunCopy, *, takes_over: bool = False) -> Cop
 
 
 def follow(run: CopiedRun, connect: Callable[[], RunCopy], stop: threading.Event, *, takes_over: bool = False) -> None:
-    """Copy a run as it trains, until it is told to stop. An error of the destination or of the disk is tried again.
+    """Copy a run as it trains, until it is stopped. An error of the destination or of the disk is tried again.
 
     Args:
       run: the run.
