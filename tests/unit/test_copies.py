@@ -38,6 +38,12 @@ from trainerd.rundir.state import LastCheckpoint, Phase, State, read_state
 HERE, THERE = CopyWriter("here", "1", "/runs/a"), CopyWriter("there", "2", "/runs/a")
 
 
+@pytest.fixture(autouse=True)
+def tests_keep_their_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process cannot raise its priority again."""
+    monkeypatch.setattr(os, "nice", lambda increment: 0)
+
+
 class MemoryStore:
     """A destination in memory.
 
