@@ -43,9 +43,9 @@ def test_a_wiped_run_comes_back_and_is_the_run_that_was_never_lost(start: Start,
     run = start("run", "--forever")
     run.until_training(1)
     copier = start("copy")
+    step = int(copier.until_printed(r"copied step (\d+)")[1])
     second = start("copy")
     assert second.end() == 75 and "another process copies" in second.text
-    step = int(copier.until_printed(r"copied step (\d+)")[1])
     run.until_training(step + 50)
     copier.until_printed(rf"copied step (?!{step}\b)\d+")
     os.kill(run.pid, signal.SIGKILL)

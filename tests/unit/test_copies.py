@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.unit.conftest import Cli, FakeTime
@@ -42,6 +43,7 @@ HERE, THERE = CopyWriter("here", "1", "/runs/a"), CopyWriter("there", "2", "/run
 def tests_keep_their_priority(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process cannot raise its priority again."""
     monkeypatch.setattr(os, "nice", lambda increment: 0)
+    monkeypatch.setattr(psutil.Process, "ionice", lambda self, ioclass: None)
 
 
 class MemoryStore:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import threading
 
@@ -24,10 +23,10 @@ from trainerd.daemon import logs
 from trainerd.errors import ConfigError, UsageError
 from trainerd.history.run_job import is_program, job_of
 from trainerd.rundir.paths import RunDirectory
+from trainerd.system.process_identity import be_modest
 from trainerd.text import counted
 
 SENDS = "sends files of the run elsewhere"
-_NICE = 10
 
 
 @click.command(
@@ -65,7 +64,7 @@ def command(run: options.RunOptions, to: str | None, once: bool, max_mbit: float
     destination = destination_of(to, config)
     most = max_mbit if max_mbit is not None else config.copy.max_mbit if config is not None else 0.0
     stop = threading.Event()
-    os.nice(_NICE)
+    be_modest()
     with only_copier(rundir):
         if once:
             with contextlib.closing(connect(destination, most)) as copy:
