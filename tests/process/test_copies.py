@@ -150,9 +150,10 @@ def test_the_checksum_of_a_server_is_used_if_it_has_one(url: str, tmp_path: Path
     assert has_checksum == (destination.scheme != "webdav")
 
 
-def test_an_upload_to_a_server_can_be_slow_and_is_stopped(url: str, rundir: RunDirectory) -> None:
+def test_an_upload_to_a_server_can_be_slow_and_is_stopped(url: str, tmp_path: Path) -> None:
     """The file is deleted meanwhile, and what was opened is sent all the same."""
-    events, sent = rundir.path / "events.out.tfevents.1.x", list[int]()
+    events, sent = tmp_path / "events", list[int]()
+    events.write_bytes(os.urandom(20_000_000))
     with contextlib.closing(connect(Destination.parse(url), max_mbit=1.0)) as copy, events.open("rb") as file:
         events.unlink()
 
