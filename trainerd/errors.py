@@ -146,6 +146,13 @@ class StorageError(TrainerdError):
         self.is_unfinished = is_unfinished
 
 
+class CopyError(TrainerdError):
+    """The destination of a run's copies cannot be reached, read or written."""
+
+    exit_code = 74
+    summary = "the destination of a copy could not be read or written"
+
+
 class InUseError(TrainerdError):
     """Another process trains in this run directory."""
 

@@ -412,6 +412,7 @@ def test_exit_codes_are_those_of_the_design() -> None:
         "ReleaseError": 70,
         "DiagnosisError": 70,
         "StorageError": 74,
+        "CopyError": 74,
         "InUseError": 75,
         "PeerLostError": 76,
         "PeerFailedError": 70,

@@ -53,10 +53,18 @@ FLOORS = [
     {"data", "hooks", "keras", "script"},
     {"compat", "compat/estimator", "daemon/systemd", "open_job"},
     {"daemon"},
+    {"copies"},
     {"doctor", "doctor/upgrade", "proof", "proof/traced", "release", "watch", "watch/delivery", "watch/interruptions"},
     {"watch/page"},
     {"cli"},
-    {"cli/commands", "cli/commands/history", "cli/commands/jobs", "cli/commands/runs", "cli/commands/training"},
+    {
+        "cli/commands",
+        "cli/commands/copies",
+        "cli/commands/history",
+        "cli/commands/jobs",
+        "cli/commands/runs",
+        "cli/commands/training",
+    },
     {"examples"},
 ]
 FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}

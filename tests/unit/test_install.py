@@ -83,7 +83,7 @@ def value(unit: str, name: str) -> str:
 # ---------------------------------------------------------------------- the units that ship
 
 
-@pytest.mark.parametrize("name", [*BOTH, "trainerd-watch.service"])
+@pytest.mark.parametrize("name", [*BOTH, "trainerd-watch.service", "trainerd-copy@.service"])
 def test_every_directive_is_explained(name: str) -> None:
     found = list(units.directives((UNITS / name).read_text(encoding="utf-8")))
     assert len(found) > 40

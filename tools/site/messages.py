@@ -51,6 +51,11 @@ SECTIONS = {
         "The message names the reason. Permission denied: compare `id` with `ls -ld` of the directory. No space left: "
         "`df -h` and `df -i`. An error of the device: `dmesg`. Every checkpoint that was announced is complete.",
     ),
+    "CopyError": (
+        "Copy errors",
+        "The message has what the destination or rclone said. `trainerd copy` tries again by itself, except with "
+        "`--once`. See [Credentials](../guides/copies.md#credentials).",
+    ),
     "InUseError": (
         "Run directory in use",
         "Pause the other process, [`trainerd pause --wait`](commands/pause.md), or use another `--logdir`.",
@@ -71,6 +76,8 @@ TOPICS = {
     "cli/commands/jobs": ("Jobs and releases", "release.md"),
     "cli/commands/runs": ("List and watcher", "watch.md"),
     "config": ("The config", "config.md"),
+    "copies": ("Copies", "guides/copies.md"),
+    "cli/commands/copies": ("Copies", "guides/copies.md"),
     "daemon": ("The daemon", "systemd.md"),
     "doctor": ("Upgrades", "doctor.md"),
     "events": ("TensorBoard", "tensorboard.md"),
@@ -90,6 +97,7 @@ TOPICS = {
     "sessions/keras": ("Keras models", "keras.md"),
     "sessions/tf1": ("TensorFlow 1 graphs", "jobs.md"),
     "sessions/tf2": ("TensorFlow 2 jobs", "jobs.md"),
+    "system": ("Files with secrets", "watch.md"),
     "system/resources": ("Saving to memory", "reliability.md"),
     "watch": ("Watcher", "watch.md"),
     "workers": ("Several workers", "many-machines.md"),

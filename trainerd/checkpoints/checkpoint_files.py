@@ -12,9 +12,8 @@ from pathlib import Path
 
 from trainerd.checkpoints import evaluations, retention
 from trainerd.checkpoints import manifest as manifests
-from trainerd.checkpoints.manifest import MEMORY, DamagedError, Manifest
+from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.checkpoints.retention import Point, Policy
-from trainerd.config.fingerprint import call_of
 from trainerd.errors import DataError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system import safe_paths
@@ -98,19 +97,7 @@ class CheckpointFiles:
         steps, pinned = self._rundir.steps_and_pins()
         found = self._readable([step for step in steps if upcoming is None or step != current])
         metrics = self._metrics(found)
-        points = [
-            Point(
-                step,
-                m.trained_secs,
-                metrics[step],
-                m.before,
-                m.minimum,
-                call_of(m.fingerprint),
-                m.size,
-                is_from_memory=m.reason == MEMORY,
-            )
-            for step, m in found.items()
-        ]
+        points = retention.points_of(found.values(), metrics)
         pinned |= set(stays) | self._stays
         if upcoming is not None:
             points.append(replace(upcoming, call=max((each.call for each in points), default=0)))

@@ -24,7 +24,7 @@ from trainerd.system.regular_files import MIB, read_regular
 log = logging.getLogger(__name__)
 
 FORMAT = 3
-_LIMIT = 16 * MIB  # a manifest has a line for each file and for each metric
+LIMIT = 16 * MIB  # a manifest has a line for each file and for each metric
 MINIMUM = "minimum"  # the reason of a checkpoint of a minimum of the loss
 LOWEST = "lowest"  # and of the lowest boundary of a valley from which the loss has not turned up yet
 MEMORY = "memory"  # the reason of a state that was in memory when its process was killed
@@ -135,7 +135,25 @@ def read(path: Path, *, checked: bool = True) -> Manifest:
       StorageError: it cannot be read now.
     """
     try:
-        content = msgspec.json.decode(read_regular(path, _LIMIT))
+        content = read_regular(path, LIMIT)
+    except OSError as error:
+        raise _damage_or_trouble(error, path) from error
+    return parse(content, path, checked=checked)
+
+
+def parse(said: bytes, path: Path, *, checked: bool = True) -> Manifest:
+    """Read the content of a manifest's file; see `read`.
+
+    Args:
+      said: the content.
+      path: the file, whose name has the step.
+      checked: see `read`.
+
+    Raises:
+      DamagedError, DataError: see `read`.
+    """
+    try:
+        content = msgspec.json.decode(said)
         stated = content.pop("checksum")
         if checked and _checksum(content) != stated:
             raise DamagedError(f"{path.name}: its checksum does not match")
@@ -146,8 +164,6 @@ def read(path: Path, *, checked: bool = True) -> Manifest:
             )
         content["metrics"] = {k: math.nan if v is None else v for k, v in content["metrics"].items()}
         manifest = msgspec.convert(content, Manifest)
-    except OSError as error:
-        raise _damage_or_trouble(error, path) from error
     except (msgspec.DecodeError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise DamagedError(f"{path.name}: not a manifest ({type(error).__name__})") from error
     if not path.name.endswith(f"-{manifest.step}.json"):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
-from trainerd.checkpoints.manifest import Minimum
+from trainerd.checkpoints.manifest import MEMORY, Manifest, Minimum
+from trainerd.config.fingerprint import call_of
 from trainerd.config.metric_goals import Best
 
 _HOUR = 3600.0
@@ -31,6 +34,31 @@ class Point:
     call: int = 0
     size: int = 0
     is_from_memory: bool = False
+
+
+def points_of(
+    found: Collection[Manifest], metrics: Mapping[int, Mapping[str, float]] = MappingProxyType({})
+) -> list[Point]:
+    """Return the facts about checkpoints. The bytes of a file that several of them share are split among them.
+
+    Args:
+      found: the checkpoints.
+      metrics: those that count for a step, if they are not those of its manifest.
+    """
+    names = Counter(record.xxh128 for each in found for record in each.files.values())
+    return [
+        Point(
+            each.step,
+            each.trained_secs,
+            metrics.get(each.step, each.metrics),
+            each.before,
+            each.minimum,
+            call_of(each.fingerprint),
+            sum(record.bytes // names[record.xxh128] for record in each.files.values()),
+            is_from_memory=each.reason == MEMORY,
+        )
+        for each in found
+    ]
 
 
 @dataclass(frozen=True)

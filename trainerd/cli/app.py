@@ -17,6 +17,7 @@ GROUPS = {
     "training": "Training",
     "runs": "All runs",
     "history": "Checkpoints and history",
+    "copies": "Copies elsewhere",
     "jobs": "Jobs and releases",
 }
 # The name of each command to its folder and what it does.
@@ -43,6 +44,9 @@ COMMANDS = {
     "diff": ("history", "Compare two checkpoints, or two runs."),
     "pin": ("history", "Keep a checkpoint, whatever retention says."),
     "unpin": ("history", "Let retention decide about a checkpoint again."),
+    "copy": ("copies", "Keep a copy of a run elsewhere."),
+    "fetch": ("copies", "Bring a run back from its copy."),
+    "move": ("copies", "Pause a run and copy it, to continue it on another machine."),
     "init": ("jobs", "Write a config and a small job to start from."),
     "check": ("jobs", "Try a job: two steps, one save and one restore."),
     "prove": ("jobs", "Check that interruptions do not change a job's result."),

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from trainerd.config.schema import DESCRIPTION, Config, every_key
+from trainerd.config.schema import DESCRIPTION, NOT_TRAINED, Config, every_key
 
 Fingerprint = dict[str, str]
 
@@ -104,13 +104,13 @@ def builds_otherwise(changes: Sequence[FingerprintDifference], now: Mapping[str,
 
 
 def of_config(config: Config) -> Fingerprint:
-    """Return every key of a config but `logdir` and those that describe the run for a person."""
+    """Return every key of a config but `logdir`, and those that describe the run for a person or copy it."""
     found: Fingerprint = {}
     for name, _, _ in every_key():
         value: object = config
         for part in name.split("."):
             value = getattr(value, part)
-        if name not in ("logdir", *DESCRIPTION) and value is not None:
+        if name not in ("logdir", *DESCRIPTION) and not name.startswith(NOT_TRAINED) and value is not None:
             found[f"config.{name}"] = str(value)
     return found
 

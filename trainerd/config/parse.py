@@ -12,6 +12,7 @@ from typing import Any
 
 from trainerd.config import tables
 from trainerd.config.bare_script import is_script, keys_of
+from trainerd.config.destination import Destination
 from trainerd.config.metric_goals import Best, MetricTarget
 from trainerd.config.schema import NOT_KEYS, Config, rundir_of
 from trainerd.errors import ConfigError
@@ -83,6 +84,8 @@ def parse(data: dict[str, Any], *, path: Path | None = None, folder: Path | None
     mistakes += _read_mistakes("target", data.get("target"), MetricTarget.parse)
     if isinstance(checkpoint := data.get("checkpoint"), dict):
         mistakes += _read_mistakes("checkpoint.best", checkpoint.get("best"), Best.parse)
+    if isinstance(copy := data.get("copy"), dict):
+        mistakes += _destination_mistakes(copy.get("to"))
     if data.get("deterministic") is True and "seed" not in data:
         mistakes.append("deterministic: it needs a `seed`, such as seed = 1")
     mistakes += _logdir_mistakes(data.get("logdir"), folder)
@@ -98,6 +101,16 @@ def _read_mistakes(name: str, value: object, read: Callable[[str], object]) -> l
             read(value)
         except ValueError as error:
             return [f"{name}: {error}, got {value!r}"]
+    return []
+
+
+def _destination_mistakes(url: object) -> list[str]:
+    """Return what is wrong with the URL of a copy. It is not repeated: it may hold a secret."""
+    if isinstance(url, str):
+        try:
+            Destination.parse(url)
+        except ValueError as error:
+            return [f"copy.to: {error}"]
     return []
 
 

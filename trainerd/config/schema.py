@@ -171,6 +171,23 @@ class WatchdogConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CopyConfig:
+    """The copy of the run elsewhere, which `trainerd copy` keeps."""
+
+    to: str | None = key(
+        None,
+        "",
+        "The URL of a folder for this run: `s3://`, `gs://`, `az://`, `file://`, `sftp://`, `webdav://`, `webdavs://` "
+        "or `rclone://`. It may hold no credentials. Default: no copy.",
+    )
+    max_mbit: Annotated[float, Meta(ge=0, le=1e6)] = key(0.0, "Mbit/s", "The most that is sent. 0: no limit.")
+    keep_last: Positive = key(5, "checkpoints", "How many of the newest checkpoints the copy keeps.")
+    keep_every_hours: Hours = key(
+        0.0, "h", "Besides those, the copy keeps one of every so many hours of training permanently. 0: none."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClusterConfig:
     """The workers that train one model together."""
 
@@ -261,6 +278,7 @@ class Config:
     watchdog: WatchdogConfig = field(default_factory=WatchdogConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     script: ScriptConfig = field(default_factory=ScriptConfig)
+    copy: CopyConfig = field(default_factory=CopyConfig)
     log: LogConfig = field(default_factory=LogConfig)
     path: Path | None = None
     folder: Path = field(default_factory=Path.cwd)
@@ -300,6 +318,7 @@ class Config:
 
 
 DESCRIPTION = ("name", "tags", "notes")  # keys that change nothing of the training
+NOT_TRAINED = ("copy.",)  # tables that change nothing of it
 NOT_KEYS = {"path", "folder", "accept_changes", "accept_job", "rank", "addresses"}  # not of the file
 
 

@@ -36,6 +36,7 @@ class CheckpointMark(StrEnum):
     EARLIER_LINE = "earlier line"
     QUARANTINED = "quarantined"
     DAMAGED = "damaged"
+    COPIED = "copied"
 
 
 # What a checkpoint of an earlier line still is.

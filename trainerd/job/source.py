@@ -31,6 +31,11 @@ def source_of_program() -> str:
     return source_of("__main__", own.parent) if own is not None else ""
 
 
+def names_of(source: str) -> list[str]:
+    """Return the names of the files that `source_of` gave, relative to the folder."""
+    return [name for name, _, digest in (each.rpartition(" ") for each in source.split("; ")) if name and digest]
+
+
 def is_unchanged(source: str, folder: Path) -> bool:
     """Return whether the files that `source_of` gave are all in the folder, and are what they were."""
     files = [each.rpartition(" ") for each in source.split("; ")]

@@ -136,6 +136,9 @@ class RunDirectory:
             if old.name == "events.jsonl":
                 safe_paths.rename(old, old.with_name(f"run-{old.name}"))
 
+    # What the process says of itself that copies the run elsewhere, and the file whose flock says that there is one.
+    copy = _Entry("copy.json")
+    copying = _Entry(".copying")
     # The file whose flock serializes the writers of small files; see `shared_files.writing`.
     writing = _Entry(".writing")
     # TensorFlow's text file that names the newest checkpoint.

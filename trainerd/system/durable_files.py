@@ -236,10 +236,16 @@ def xxh128(path: Path, moved: Callable[[int], None] = lambda size: None) -> str:
       path: the file.
       moved: called with the number of bytes after each read.
     """
-    digest, buffer = xxhash.xxh3_128(), bytearray(_CHUNK)
-    view = memoryview(buffer)
     with open_to_read(path) as file:
-        while size := file.readinto(buffer):  # type: ignore[attr-defined]  # it is a BufferedReader
-            digest.update(view[:size])
-            moved(size)
+        return xxh128_of(file.fileno(), moved)
+
+
+def xxh128_of(descriptor: int, moved: Callable[[int], None] = lambda size: None) -> str:
+    """Return the 128-bit XXH3 of an open file, whatever its position; see `xxh128`."""
+    digest, buffer = xxhash.xxh3_128(), bytearray(_CHUNK)
+    view, offset = memoryview(buffer), 0
+    while size := os.preadv(descriptor, [buffer], offset):
+        digest.update(view[:size])
+        moved(size)
+        offset += size
     return digest.hexdigest()

@@ -35,6 +35,8 @@ class RunMemory:
         self.is_doubtful = self._seemed_left = self._has_run = False
         self._position: object = None
         self._moved_at = 0.0
+        self._copied: object = None
+        self._copied_at = 0.0
 
     def is_left(self, seen: RunView, begun_at: float) -> bool:
         """Return whether its process has gone, and could not say so.
@@ -66,6 +68,19 @@ class RunMemory:
         if (position := (state.pid, state.create_time, state.step)) != self._position:
             self._position, self._moved_at = position, now
         return now - self._moved_at
+
+    def copy_stands_for(self, seen: RunView, now: float) -> float:
+        """Return for how many seconds the newest checkpoint is not copied, and nothing is; 0 without a copy.
+
+        Args:
+          seen: the run now.
+          now: seconds on a clock that is never set.
+        """
+        copy, state = seen.copy, seen.state
+        is_behind = copy is not None and state is not None and copy.is_behind(state.last_checkpoint)
+        if copy is None or not is_behind or (copy.copied_at, copy.step) != self._copied:
+            self._copied, self._copied_at = (copy.copied_at, copy.step) if copy is not None else None, now
+        return now - self._copied_at
 
     def new_events(self, events: Sequence[Event], begun_at: float) -> tuple[list[Event], list[str]]:
         """Return the events that were not read yet, and the last lines as they are now.

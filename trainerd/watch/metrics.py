@@ -93,6 +93,7 @@ class _Runs(Collector):
         yield _phases(ones)
         for name, (about, get) in _OF_STATE.items():
             yield _gauge(name, about, {label: get(state) for label, _, state in ones})
+        yield from _copies(runs)
         yield from self._of_now(ones)
         yield _metrics(ones)
         yield from _devices(ones)
@@ -109,6 +110,16 @@ class _Runs(Collector):
         now = self._clock()
         ages = {label: now - at for label, _, state in ones if (at := _saved(state, "at")) is not None}
         yield _gauge("checkpoint_age_seconds", "How long ago the newest checkpoint was durable on disk.", ages)
+
+
+def _copies(runs: Mapping[str, RunView]) -> Iterator[GaugeMetricFamily]:
+    copies = {label: run.copy for label, run in runs.items() if run.copy is not None}
+    steps = {label: copy.step for label, copy in copies.items()}
+    yield _gauge("copied_step", "The step of the newest checkpoint that is copied elsewhere.", steps)
+    taken = {label: copy.copied.get(copy.step or 0) for label, copy in copies.items()}
+    yield _gauge("copied_timestamp_seconds", "When its snapshot was taken, since 1970 (UTC).", taken)
+    failing = {label: copy.error is not None for label, copy in copies.items()}
+    yield _gauge("copy_failing", "1 if the last try to copy the run failed, else 0.", failing)
 
 
 def _saved(state: State, name: str) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from trainerd.copies.status import CopyStatus
 from trainerd.rundir.run_events import Event, EventKind
 from trainerd.rundir.state import Phase, State
 from trainerd.text import next_start, printable, seconds
@@ -72,6 +73,15 @@ def of_no_progress(run: str, state: State, secs: float, now: float) -> Notice:
     title = f"has made no step for {seconds(secs)}"
     said = f"It is {state.phase} at step {state.step:,}, pid {state.pid}."
     return _notice("no progress", run, f"no progress {state.step} {state.create_time}", now, title, said)
+
+
+def of_copy_behind(run: str, copy: CopyStatus, secs: float, now: float) -> Notice:
+    """Return the notice of a run whose newest checkpoint is not copied, and nothing was for so many seconds."""
+    newest = f"The newest copy is of step {copy.step:,}." if copy.step is not None else "No checkpoint is copied."
+    title = f"has copied nothing for {seconds(secs)}"
+    return _notice(
+        "copy behind", run, f"copy behind {copy.step} {copy.copied_at}", now, title, newest, copy.error or ""
+    )
 
 
 def is_training(state: State, is_running: bool) -> bool:

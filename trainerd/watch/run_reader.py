@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from trainerd.copies.status import CopyStatus, read_copy_status
 from trainerd.errors import TrainerdError
 from trainerd.history.curves import Curve, CurveFollower
 from trainerd.history.story import StoryMoment, moments_of
@@ -36,10 +37,12 @@ class RunView(ListedRun):
       events: what happened to it, oldest first.
       event_counts: how many of each kind happened since the watcher knows of it, those that were there included. It
         never falls, although the oldest events are dropped from the file.
+      copy: the state of its copy elsewhere; None if it is not copied.
     """
 
     events: Sequence[Event] = ()
     event_counts: Mapping[str, int] = field(default_factory=dict)
+    copy: CopyStatus | None = None
 
 
 @dataclass(frozen=True)
@@ -78,21 +81,23 @@ class WatchedRun(RunReader):
         self._events = EventReader(self.rundir)
         self._entries: Cached[tuple[int, list[TimelineEntry]]] = Cached()
         self._moments: Cached[list[StoryMoment]] = Cached()
+        self._copy: Cached[CopyStatus | None] = Cached()
         self._metrics: Mapping[str, float] = {}  # at the last read
         self._followers: list[CurveFollower] = []
         self.known = RunDetail(_LOSS, {_LOSS: Curve()}, False, (), 0, ())
 
     def read(self) -> RunView:
         """Read the present state of the run."""
-        run = super().read()
+        run, copy = super().read(), None
         unread = run.unread
         try:
             self._events.read()
+            copy = self._copy.get(stamp_of(self.rundir.copy), lambda: read_copy_status(self.rundir))
         except TrainerdError as error:
             unread = unread or str(error)
         self._metrics = run.state.metrics if run.state is not None else {}
         events, counts = self._events.events, dict(self._events.counts)
-        return RunView(**vars(run) | {"unread": unread}, events=events, event_counts=counts)
+        return RunView(**vars(run) | {"unread": unread}, events=events, event_counts=counts, copy=copy)
 
     def detail(self, metrics: Sequence[str] = ()) -> RunDetail:
         """Read the new points of its curves, and its checkpoints; after a read. One thread at a time.

@@ -3,9 +3,7 @@ stops."""
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,9 +12,8 @@ from msgspec import Meta
 
 from trainerd.config import tables
 from trainerd.config.tables import key
-from trainerd.errors import ConfigError
-from trainerd.system.durable_files import storage
 from trainerd.system.machine import NAME
+from trainerd.system.private_files import require_private
 from trainerd.system.xdg import config_home
 
 FILE = "watch.toml"
@@ -33,6 +30,7 @@ NoticeKind = Literal[
     "hang",
     "no progress",
     "save failed",
+    "copy behind",
     "quarantine",
     "rollback",
     "change",
@@ -48,7 +46,7 @@ NoticeKind = Literal[
 # Without what a person does himself, and what comes too often.
 BY_DEFAULT: tuple[NoticeKind, ...] = (
     *("finished", "target", "paused", "failed", "nan", "killed", "reboot", "hang", "no progress", "save failed"),
-    *("quarantine", "rollback", "best", "disk", "memory", "shutdown", "spot", "ups"),
+    *("copy behind", "quarantine", "rollback", "best", "disk", "memory", "shutdown", "spot", "ups"),
 )
 Response = Literal["save", "pause", "off"]
 Cloud = Literal["aws", "gcp", "azure"]
@@ -67,6 +65,9 @@ class WatchConfig:
     runs: tuple[str, ...] = key((), "", "The names of the runs to notify of. Default: all.")
     no_progress_mins: Minutes = key(
         30.0, "min", "Notify of a run that trains and has made no step for so long. 0: never."
+    )
+    copy_behind_mins: Minutes = key(
+        30.0, "min", "Notify of a run whose newest checkpoint is not copied, and nothing is for so long. 0: never."
     )
     disk_hours: Annotated[float, Meta(ge=0, le=1e4)] = key(
         24.0, "h", "Notify of a disk that is full within so long at the present rate. 0: never."
@@ -163,7 +164,7 @@ def load(path: Path | None) -> Settings:
         return Settings()
     settings = parse(tables.read(path, "docs/watch.md shows one to start from."), path)
     if settings.has_secrets:
-        _require_private(path)
+        require_private(path)
     return settings
 
 
@@ -196,17 +197,3 @@ def _mistakes(settings: Settings) -> list[str]:
     if ups is not None and not re.fullmatch(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*(@[A-Za-z0-9_.:\[\]-]+)?", ups):
         found.append('interruptions.ups_name: expected the name of a UPS, such as "ups@localhost"')
     return found
-
-
-def _require_private(path: Path) -> None:
-    """Require that only the owner may read a file with secrets.
-
-    systemd's credentials are private, and their modes do not show it.
-    """
-    credentials = os.environ.get("CREDENTIALS_DIRECTORY")
-    if credentials and path.is_relative_to(credentials):
-        return
-    with storage(f"read {path}"):
-        found = path.stat()
-    if stat.S_IMODE(found.st_mode) & 0o077:
-        raise ConfigError(f"{path} holds secrets, and others may read it. Type `chmod 600 {path}`.")

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 LOOK_SECS = 1.0
 _SOON_SECS = 0.25  # where a process seems to have gone
 _WELL_SECS = 60.0  # without a look that succeeds, after which the watcher is not well
-_SEEN_FOR_LONG = ("killed", "no progress")  # at each look, until the run starts again or continues
+_SEEN_FOR_LONG = ("killed", "no progress", "copy behind")  # at each look, until the run starts again or continues
 
 
 class Watcher:
@@ -112,6 +112,9 @@ class Watcher:
         secs = run.stands_for(seen, self._timer())
         if state is not None and self._config.no_progress_mins and secs >= self._config.no_progress_mins * 60:
             notices.append(rules.of_no_progress(seen.name, state, secs, self._clock()))
+        behind, most = run.copy_stands_for(seen, self._timer()), self._config.copy_behind_mins * 60
+        if seen.copy is not None and most and behind >= most:
+            notices.append(rules.of_copy_behind(seen.name, seen.copy, behind, self._clock()))
         notices = [notice for notice in notices if notice.key not in run.announced]
         wanted = self._wanted(notices) if self._is_followed(seen) else []
         if wanted or run.is_note_due(lines, self._timer()):

@@ -13,6 +13,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parsed
 
 from tests.unit.watch.conftest import HOSTILE, MakeRun, hostile
+from trainerd.copies.status import CopyStatus
 from trainerd.rundir import lock, run_events
 from trainerd.rundir.goodput import Goodput, Spent
 from trainerd.rundir.paths import RunDirectory
@@ -88,6 +89,14 @@ def test_a_run_that_was_killed_and_its_checkpoint(make_run: MakeRun, runs: Runs)
     assert found["trainerd_spent_seconds_total", "training one"] == 30
     assert found["trainerd_spent_seconds_total", "paused one"] == 0
     assert math.isnan(found["trainerd_metric", "loss one"])
+
+
+def test_the_copy_of_a_run(make_run: MakeRun, runs: Runs) -> None:
+    rundir = make_run("one", step=9)
+    CopyStatus(to="s3://b/one", step=7, copied={5: 50.0, 7: 70.0}, error="403").write(rundir)
+    found = scraped(runs)
+    assert found["trainerd_copied_step", "one"] == 7 and found["trainerd_copied_timestamp_seconds", "one"] == 70
+    assert found["trainerd_copy_failing", "one"] == 1
 
 
 @pytest.mark.parametrize("kind", HOSTILE)

@@ -12,12 +12,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from trainerd.copies.status import CopyStatus
 from trainerd.errors import StorageError
 from trainerd.rundir import run_events
 from trainerd.rundir.claim import claimed
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import EventKind, add
-from trainerd.rundir.state import Phase, State, read_state
+from trainerd.rundir.state import LastCheckpoint, Phase, State, read_state
 from trainerd.watch.delivery.notes import Notes
 from trainerd.watch.delivery.notice import Notice
 from trainerd.watch.delivery.senders import Senders
@@ -237,6 +238,26 @@ def test_a_run_that_makes_no_step_is_reported_once_each_time(world: World) -> No
         look_at(6, 8)
         look_at(7, 30)
     assert world.reported() == ["a: has made no step for 10 min"] * 2
+
+
+def test_a_copy_that_falls_behind_is_reported_once_each_time(world: World) -> None:
+    world.config = WatchConfig(copy_behind_mins=10, events=("copy behind",))
+    world.start()
+    rundir = world.run("a")
+
+    def look_at(saved: int, copied: int, minutes: int) -> None:
+        last = LastCheckpoint(saved, "", "schedule", 1.0, 10, world.now)
+        State(Phase.PAUSED, step=saved, last_checkpoint=last).write(rundir.state)
+        CopyStatus(to="s3://b/a", step=copied, copied={copied: 5.0}, copied_at=float(copied)).write(rundir)
+        world.look(minutes, secs=60.0)
+
+    look_at(5, 5, 30)
+    look_at(6, 5, 8)
+    look_at(7, 5, 30)  # saves alone do not help
+    look_at(8, 7, 8)
+    look_at(8, 8, 30)
+    look_at(9, 8, 30)
+    assert world.reported() == ["a: has copied nothing for 10 min"] * 2
 
 
 def test_only_what_is_wanted_is_reported(world: World) -> None:

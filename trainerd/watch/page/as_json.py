@@ -77,7 +77,7 @@ class RunsAsJson:
 
 
 def _part(run: RunView, known: Cached[str]) -> str:
-    return known.get((run.name, run.state, run.is_running, run.unread), lambda: as_text(_run(run)))
+    return known.get((run.name, run.state, run.is_running, run.unread, run.copy), lambda: as_text(_run(run)))
 
 
 def _ended_at(run: RunView) -> float:
@@ -85,8 +85,15 @@ def _ended_at(run: RunView) -> float:
 
 
 def _run(run: RunView) -> dict[str, Any]:
-    about = {"name": run.name, "path": path_of(run.name), "logdir": str(run.rundir.path), "running": run.is_running}
+    about: dict[str, Any] = {
+        "name": run.name,
+        "path": path_of(run.name),
+        "logdir": str(run.rundir.path),
+        "running": run.is_running,
+    }
     about["unread"] = run.unread
+    if (copy := run.copy) is not None:
+        about["copy"] = {"to": copy.to, "step": copy.step, "at": copy.copied.get(copy.step or 0), "error": copy.error}
     if run.state is None:
         return about | {"phase": "running" if run.is_running else "unknown"}
     return about | _state(run.state, run.is_running)

@@ -98,6 +98,7 @@ const COLUMNS = {
   rate: ["rate", (run) => (run.rate ? `${figure(run.rate)} /s` : ""), (run) => run.rate],
   left: ["left", (run) => (typeof run.left_secs === "number" ? span(run.left_secs) : ""), (run) => run.left_secs],
   saved: ["saved", (run) => (run.saving != null ? "saving …" : run.checkpoint ? ago(run.checkpoint.at) : ""), (run) => run.checkpoint?.at],
+  copied: ["copied", (run) => (run.copy?.error ? "failing" : run.copy?.at ? ago(run.copy.at) : ""), (run) => run.copy?.at],
   goodput: ["goodput", (run) => (run.goodput?.training === undefined ? "" : `${run.goodput.training.toFixed(1)} %`), (run) => run.goodput?.training],
   memory: ["memory", (run) => (run.running && run.memory_bytes ? bytes(run.memory_bytes) : ""), (run) => run.memory_bytes],
   changed: ["last change", (run) => (run.at ? ago(run.at) : ""), (run) => run.at],

@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import click
 
@@ -16,6 +17,7 @@ from trainerd.cli.advice import how_to_start
 from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.columns import GAP, lines, width
 from trainerd.cli.say import say
+from trainerd.copies.status import CopyStatus, read_copy_status
 from trainerd.errors import NotRunningError
 from trainerd.history import rollback
 from trainerd.history.timeline import CheckpointMark, TimelineEntry, timeline
@@ -43,7 +45,7 @@ def command(run: options.RunOptions, as_json: bool) -> None:
     The command reads the manifests and does not verify the files.
     """
     rundir = options.find_rundir(run)
-    entries = timeline(rundir)
+    entries = _with_copies(timeline(rundir), read_copy_status(rundir))
     if rollback.is_under_way(rundir) and read_holder(rundir) is None:
         say(f"a rollback was cut short, and a checkpoint may be missing here. {rollback.FINISHES}", err=True)
     if as_json:
@@ -63,6 +65,17 @@ def in_memory(rundir: RunDirectory, entries: Sequence[TimelineEntry]) -> int | N
     state = read_state(rundir.state)
     step = state.resume_step if state is not None else None
     return step if step is not None and all(step > entry.step for entry in entries) else None
+
+
+def _with_copies(entries: Sequence[TimelineEntry], status: CopyStatus | None) -> list[TimelineEntry]:
+    """Mark the checkpoints that are copied elsewhere. Another one of the same step has another time."""
+    copied = status.copied if status is not None else {}
+    return [
+        replace(each, marks=(*each.marks, CheckpointMark.COPIED))
+        if each.at is not None and copied.get(each.step) == each.at
+        else each
+        for each in entries
+    ]
 
 
 def table(entries: Sequence[TimelineEntry], room: int | None) -> str:

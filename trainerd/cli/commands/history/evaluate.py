@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
-import psutil
 
 from trainerd.cli import as_owner, completion, options
 from trainerd.cli.app import CommandOfRun
@@ -22,13 +21,13 @@ from trainerd.history.rollback import nearest
 from trainerd.history.timeline import CheckpointMark, present_line
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
+from trainerd.system.process_identity import be_modest
 from trainerd.text import figure
 
 if TYPE_CHECKING:
     from trainerd.release.evaluate import Result
 
 POLL_SECS = 1.0
-_NICE = 10
 
 
 @click.command(
@@ -132,7 +131,7 @@ def _evaluate(config: Config, rundir: RunDirectory, entry: str, again: bool, bat
     from rich.console import Console
     from rich.progress import Progress
 
-    _be_modest()
+    be_modest()
     os.chdir(config.folder)
     with tensorflow_import.quiet():
         from trainerd.release.evaluate import Evaluator
@@ -150,12 +149,6 @@ def _evaluate(config: Config, rundir: RunDirectory, entry: str, again: bool, bat
                 progress.advance(task)
     if failed:
         raise JobError(f"{failed} of the checkpoints could not be evaluated: see above.", step=0, sound=True)
-
-
-def _be_modest() -> None:
-    """Lower the priority of this process: a run that trains comes first."""
-    os.nice(_NICE)
-    psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
 
 
 def _line(result: Result) -> str:

@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import PurePath
 
 import click
@@ -15,6 +15,7 @@ from trainerd.cli import options
 from trainerd.cli.advice import how_to_start
 from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
+from trainerd.copies.status import CopyStatus, read_copy_status
 from trainerd.errors import NotRunningError, StorageError
 from trainerd.rundir import run_events
 from trainerd.rundir.lock import find_removed, read_holder, removed
@@ -41,7 +42,9 @@ _ROOM = 1 << 16  # bytes: with less than that state.json itself may not be writt
 )
 @options.of_one_argument
 @click.option("-w", "--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="Print the fields of state.json and `running`, on one line.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the fields of state.json, `running` and `copy`, on one line."
+)
 def command(run: options.RunOptions, watch: bool, as_json: bool) -> None:
     """Show how a run is doing: phase, step, metrics, rate, last checkpoint, memory.
 
@@ -52,10 +55,12 @@ def command(run: options.RunOptions, watch: bool, as_json: bool) -> None:
         state, running = look(rundir, lambda: how_to_start(rundir, run, "run"))
         if watch and not as_json:
             click.clear()
+        copy = read_copy_status(rundir)
         if as_json:
-            say(json.dumps(state.to_json() | {"running": running}))
+            copied = asdict(copy) if copy is not None else None
+            say(json.dumps(state.to_json() | {"running": running, "copy": copied}))
         else:
-            say(text(state, running, _last_events(rundir)))
+            say(text(state, running, _last_events(rundir), copy))
         if not watch:
             return
         time.sleep(1.0)
@@ -118,8 +123,8 @@ def _with_full_disk(state: State, rundir: RunDirectory) -> State:
     return replace(state, warnings=[*state.warnings, full])
 
 
-def text(state: State, running: bool, events: Sequence[Event] = ()) -> str:
-    """Return a state for a person, and the last events."""
+def text(state: State, running: bool, events: Sequence[Event] = (), copy: CopyStatus | None = None) -> str:
+    """Return a state for a person, the last events, and what is copied elsewhere."""
     rows = [("name", state.name)] if state.name else []
     rows += [("tags", ", ".join(state.tags))] if state.tags else []
     rows.append(("phase", describe(state, running)))
@@ -143,6 +148,9 @@ def text(state: State, running: bool, events: Sequence[Event] = ()) -> str:
         rows.append(("in memory", f"nothing: {memory.off}"))
     elif running and memory.step is not None:
         rows.append(("in memory", f"step {memory.step:,}, {seconds(max(0.0, time.time() - memory.at))} ago"))
+    if copy is not None:
+        rows.append(("copied", copy.line(saved, time.time())))
+        rows += [("copy error", copy.error)] if copy.error else []
     if running and state.save_model_secs is not None:
         rows.append(("saves", f"every {seconds(state.save_model_secs)}"))
     if running and state.saving is not None:

@@ -1,0 +1,1 @@
+"""Commands that copy a run elsewhere, and bring it back."""

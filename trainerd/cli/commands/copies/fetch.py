@@ -1,0 +1,72 @@
+"""`trainerd fetch`: bring a run back from its copy."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+
+import click
+
+from trainerd.cli import options
+from trainerd.cli.app import CommandWithExamples
+from trainerd.cli.say import say
+from trainerd.cli.usage import GivenPath
+from trainerd.config.destination import Destination
+from trainerd.copies.connect import connect
+from trainerd.copies.fetch import LATEST, FetchedRun, fetch
+from trainerd.errors import UsageError
+from trainerd.history.choice import BEST
+
+
+@click.command(
+    "fetch",
+    cls=CommandWithExamples,
+    examples={
+        "trainerd fetch s3://bucket/runs/digits digits": "Bring the whole run into the new folder `digits`.",
+        "trainerd fetch file:///mnt/nas/digits digits best": "Bring its best checkpoint alone.",
+    },
+    exits={
+        64: "The folder is not empty, or the copy has no such checkpoint.",
+        65: "There is no copy, no whole checkpoint in it, or a newer version of trainerd wrote it.",
+        74: "The destination could not be read, or the folder could not be written.",
+    },
+)
+@click.argument("url", metavar="URL")
+@click.argument("folder", metavar="DIR", type=GivenPath(path_type=Path, file_okay=False))
+@click.argument("where", metavar=f"[STEP|{BEST}|{LATEST}]", required=False)
+def command(url: str, folder: Path, where: str | None) -> None:
+    """Bring a run from its copy into a new folder: run directory, config and source of the job.
+
+    Each byte is verified. The folder appears as a whole or not at all. Without STEP all checkpoints of the copy are
+    fetched. The data that the job reads are not in the copy: put them where the job expects them.
+    """
+    try:
+        destination = Destination.parse(url)
+    except ValueError as error:
+        raise UsageError(f"URL: {error}.") from None
+    folder = folder.absolute()
+    with contextlib.closing(connect(destination)) as copy:
+        found = fetch(copy, folder, where, say)
+    _warn(found)
+    if found.config is not None:
+        start = f"`{options.command_line('run', _short(found.config))}`"
+    else:
+        start = f"The program of the run, with the run directory {found.rundir.path},"
+    say(f"{start} resumes the run from step {found.resumes_at:,}. The data that the job reads were not copied.")
+
+
+def _warn(found: FetchedRun) -> None:
+    for step in found.missing:
+        say(f"warning: the checkpoint of step {step} is damaged in the copy, and was left out.", err=True)
+    if (writer := found.about.writer) is not None:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(found.about.at))
+        say(
+            f"warning: {writer.logdir} on {writer.host} writes to this copy since {when}. Do not train the run in both "
+            "places. `trainerd copy --take-over` from here continues the copy.",
+            err=True,
+        )
+
+
+def _short(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

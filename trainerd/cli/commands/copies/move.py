@@ -1,0 +1,70 @@
+"""`trainerd move`: pause a run, copy its last step, and say what continues it on another machine."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+
+import click
+
+from trainerd.cli import as_owner, options, requests
+from trainerd.cli.advice import require_run
+from trainerd.cli.app import CommandOfRun
+from trainerd.cli.commands.copies.copy import SENDS, destination_of, run_to_copy
+from trainerd.cli.say import say
+from trainerd.copies.connect import connect
+from trainerd.copies.process import copy_once, only_copier
+from trainerd.errors import DataError, NotRunningError
+from trainerd.rundir import request_files
+from trainerd.rundir.lock import read_holder
+from trainerd.rundir.state import Phase, read_state
+
+
+@click.command(
+    "move",
+    cls=CommandOfRun,
+    examples={
+        "trainerd move s3://bucket/runs/digits": "Pause the run of the current folder and copy it to a bucket.",
+        "trainerd move digits file:///mnt/nas/digits": "Move the run `digits` by way of a NAS.",
+    },
+    exits={
+        69: "The run ended without a checkpoint of its last step: it is not moved.",
+        74: "The destination could not be read or written. The run is paused.",
+        75: "Another process copies this run, or another run directory writes to the URL.",
+    },
+)
+@click.argument("url", metavar="URL")
+@options.of_one_run
+def command(run: options.RunOptions, url: str) -> None:
+    """Pause a run, copy all of it to URL, verify the copy, and print what resumes the run on another machine.
+
+    The copy is then free for the other machine to write to. Nothing is deleted here: do not start the run here again.
+    A `trainerd copy` that follows the run must be stopped before.
+    """
+    rundir = options.run_to_change(run)
+    require_run(rundir)
+    as_owner.require_owner(rundir, SENDS)
+    config, copied = run_to_copy(rundir, run)
+    destination = destination_of(url, config)
+    with only_copier(rundir):
+        if (holder := read_holder(rundir)) is not None:
+            request_files.append(rundir.pause, "")
+            say(f"asked process {holder.pid} to pause")
+            requests.wait_for_end(holder)
+        state = read_state(rundir.state)
+        if state is not None and state.phase not in (Phase.PAUSED, Phase.FINISHED):
+            raise NotRunningError(
+                f"the run is not paused: {state.left_as if not state.phase.is_over else state.error or state.phase}. "
+                "Start it, and move it then."
+            )
+        with contextlib.closing(connect(destination)) as copy:
+            copier = copy_once(copied, copy)
+            saved = state.last_checkpoint if state is not None else None
+            if saved is not None and copier.status.is_behind(saved):
+                raise DataError(f"the checkpoint of step {saved.step} is damaged: the run is copied, and not moved.")
+            copier.release()
+    folder = shlex.quote(rundir.path.name)
+    say(f"moved the run at step {copier.status.step} to {destination}. On the other machine:\n")
+    say(f"    trainerd fetch {destination} {folder}")
+    if copied.job is not None:
+        say(f"    trainerd run --config {folder}/trainerd.toml")
