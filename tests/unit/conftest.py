@@ -39,8 +39,9 @@ Cli = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """Run a command in an empty folder; its exit code and all it printed."""
+    """Run a command in an empty folder, where no run is known; its exit code and all it printed."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state-home"))
 
     def run(*arguments: str) -> tuple[int, str]:
         with pytest.raises(SystemExit) as ended:

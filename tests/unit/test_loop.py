@@ -82,7 +82,7 @@ class Life:
     events: FakeEvents = field(default_factory=FakeEvents)
     states: list[State] = field(default_factory=list)
     reload: Callable[[], Config | None] = lambda: None
-    writer: WriterByHand = field(default_factory=WriterByHand)
+    writer: Any = field(default_factory=WriterByHand)
     timer: Callable[[], float] = time.monotonic
     before_save: Callable[[int], None] | None = None
     steered: bool = False  # whether the session can be restored while it trains
@@ -658,7 +658,7 @@ def test_each_of_so_many_steps_is_saved_though_the_one_before_is_under_way(
     rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainerd.loop.checkpointer.POLL_SECS", 0.001)
-    life = Life(rundir, {"max_steps": 40, "checkpoint": {"save_model_steps": 10}}, writer=Background("slow"))  # type: ignore[arg-type]
+    life = Life(rundir, {"max_steps": 40, "checkpoint": {"save_model_steps": 10}}, writer=Background("slow"))
     real, loop_waits = life.run.store.publish, threading.Event()
 
     def slow(*args: Any, **kwargs: Any) -> Any:
@@ -677,7 +677,7 @@ def test_each_of_so_many_steps_is_saved_though_the_one_before_is_under_way(
 
 
 def test_saves_and_the_end_go_before_the_deletions_that_are_left(rundir: RunDirectory) -> None:
-    life = Life(rundir, {"max_steps": 3000, "checkpoint": {"save_model_secs": 0}}, writer=Background("deleting"))  # type: ignore[arg-type]
+    life = Life(rundir, {"max_steps": 3000, "checkpoint": {"save_model_secs": 0}}, writer=Background("deleting"))
     deleting, batches = threading.Event(), itertools.count()
 
     def without_end() -> bool:

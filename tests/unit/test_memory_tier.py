@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +18,9 @@ import psutil
 import pytest
 
 from tests.fake import FakeSnapshot
-from tests.unit.conftest import Cli, FakeTime
+from tests.unit.conftest import Cli, FakeTime, WriterByHand
 from tests.unit.test_loop import Life
+from tests.waiting import wait_for
 from trainerd.checkpoints import catalogue, latest, manifest
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Policy
@@ -28,6 +30,7 @@ from trainerd.loop.flag import Request
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import MemoryTierState, Phase, State, read_state
 from trainerd.system.resources import control_groups, memory_folders
+from trainerd.system.threads import Background
 
 RUN = "0123456789abcdef"
 
@@ -125,11 +128,18 @@ def _rebooted(run: RunDirectory, memory: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"boot_id": "another"}))
 
 
+def _saved_itself(run: RunDirectory, memory: Path) -> None:
+    (run.path / "own-7.index").touch()
+    run.checkpoint_state.write_text('model_checkpoint_path: "own-7"\n')
+
+
 def _is_rolling_back(run: RunDirectory, memory: Path) -> None:
     run.rollback_moves.write_text("{}")
 
 
-@pytest.mark.parametrize("change", [_saved_since, _went_back, _started_over, _rebooted, _is_rolling_back])
+@pytest.mark.parametrize(
+    "change", [_saved_since, _went_back, _started_over, _rebooted, _saved_itself, _is_rolling_back]
+)
 def test_what_does_not_continue_the_run_is_not_resumed(
     run: RunDirectory, memory: Path, change: Callable[[RunDirectory, Path], None]
 ) -> None:
@@ -274,11 +284,15 @@ def test_the_folder_is_that_of_the_unit_or_of_the_user(monkeypatch: pytest.Monke
 
 
 def life(
-    rundir: RunDirectory, clock: FakeTime, before_save: Callable[[int], None] | None = None, **checkpoint: Any
+    rundir: RunDirectory,
+    clock: FakeTime,
+    before_save: Callable[[int], None] | None = None,
+    writer: Background | None = None,
+    **checkpoint: Any,
 ) -> Life:
     """A run with a tenth of a second a step, whose saves cost nothing: it saves to memory every second."""
     keys = {"max_steps": 100, "checkpoint": {"save_model_secs": 0, **checkpoint}}
-    found = Life(rundir, keys, timer=clock, before_save=before_save)
+    found = Life(rundir, keys, timer=clock, before_save=before_save, writer=writer or WriterByHand())
 
     def on_step(step: int) -> None:
         clock.now += 0.1
@@ -365,20 +379,24 @@ def test_a_state_with_a_nan_ends_the_run_and_leaves_nothing_in_memory(
 
 
 def test_a_checkpoint_on_disk_does_not_wait_for_one_to_memory(run: RunDirectory, clock: FakeTime) -> None:
-    """The write to memory ends at its next piece, and the other save is of the boundary after it."""
-    found = life(run, clock)
-    real = found.run.store.memory.save
+    """The write to memory ends at its next piece, and the other save is of the boundary at which it was asked for."""
+    found = life(run, clock, writer=Background("test"))
+    tick, began = found.session.on_step, threading.Event()
 
-    def slow(snapshot: Any, about: About, before: int | None, moved: Callable[[int], None]) -> Any:
-        if snapshot.step == 35:
-            found.run.checkpointer.start(found.session, "request")
-        moved(1)
-        return real(snapshot, about, before, moved)
+    def endless(snapshot: Any, about: About, before: int | None, moved: Callable[[int], None]) -> Any:
+        began.set()
+        wait_for(lambda: moved(1), "the save that it gives way to")
 
-    found.run.store.memory.save = slow  # type: ignore[method-assign]
+    def on_step(step: int) -> None:
+        tick(step)
+        if step == 36:
+            assert began.wait(10)
+            found.flag.raise_for(Request.SAVE)
+
+    found.run.store.memory.save = endless  # type: ignore[method-assign]
+    found.session.on_step = on_step
     kill_at(found, 38)
-    assert found.reporter.state.memory_tier.step == 25
-    assert [(s, manifest.read(run.manifest(s)).reason) for s in run.steps()] == [(35, "request"), (5, "schedule")]
+    assert [(s, manifest.read(run.manifest(s)).reason) for s in run.steps()] == [(36, "request"), (5, "schedule")]
 
 
 def test_commands_say_what_is_in_memory(run: RunDirectory, memory: Path, cli: Cli) -> None:

@@ -179,10 +179,12 @@ class CheckpointStore:
     def _take_from_memory(self) -> None:
         """Make a checkpoint of what a killed process had in memory, if it is the continuation of the newest one.
 
-        Nothing is deleted for it. A rollback that is under way has left it behind.
+        Nothing is deleted for it. A rollback that is under way has left it behind, and so has a program that has saved
+        with a Saver of its own.
         """
         rundir, found = self._rundir, self.memory.newest()
-        if found is None or any(map(safe_paths.exists, (rundir.rollback_moves, rundir.rollback_returns))):
+        left_behind = (rundir.rollback_moves, rundir.rollback_returns)
+        if found is None or any(map(safe_paths.exists, left_behind)) or self._names_programs_own():
             return
         self._before = next(iter(catalogue.resume_order(rundir)), None)
         if found.manifest.before != self._before or (self._before or 0) >= found.step:
@@ -306,6 +308,13 @@ class CheckpointStore:
         older = [step for step in steps if step <= named]
         listed = older[-self.policy.keep_last :] + [step for step in steps if step > named]
         write_atomic(self._rundir.checkpoint_state, StateFile(named, tuple(listed)).to_bytes(self._rundir.basename))
+
+    def _names_programs_own(self) -> bool:
+        """Return whether `checkpoint` names one that a program saved itself."""
+        name = checkpoint_state.named(self._rundir.checkpoint_state)
+        if name is None or safe_paths.exists(self._rundir.path / f"{name}.json"):
+            return False
+        return any(safe_paths.exists(self._rundir.path / each) for each in (name, f"{name}.index"))
 
     def _programs_own(self) -> set[int]:
         """Return the steps that a program saved with a Saver of its own, which has listed them, and will delete

@@ -227,7 +227,7 @@ class Checkpointer:
 
         While another save is under way, no snapshot is taken. A request is then served right after that save, since
         its checkpoint must begin after the request. A scheduled save is skipped, and also while a failed save waits to
-        be tried again. A save to memory ends early for either.
+        be tried again. A save to memory ends early for any other.
 
         Args:
           session: the model.
@@ -237,14 +237,17 @@ class Checkpointer:
 
         Raises:
           JobError: the save before was of a state that must not be saved.
+          StorageError: it hangs.
         """
         self._require_sound()
         if reason == "retry":
             self.retry_at = math.inf
         if reason == "schedule" and self.retry_at < math.inf:
             return
+        if self._now is not None and self._now.is_to_memory:
+            self.wait()
         if self.is_busy:
-            if reason not in ("schedule", "retry") or (self._now and self._now.is_to_memory):
+            if reason not in ("schedule", "retry"):
                 waiting = self._next.ids if self._next else []
                 self._next = Save(0, About(reason), waiting + (ids or []))
             return
@@ -509,7 +512,7 @@ class Checkpointer:
         """Write a state to memory, unless another save waits. If it cannot be written, the state says why."""
 
         def moved(size: int) -> None:
-            if self._next is not None or self._is_awaited:
+            if self._is_awaited:
                 raise _GaveWay
 
         try:

@@ -483,6 +483,7 @@ class AttachedRun(ABC):
                 run.recorder.report()
             else:
                 run.checkpointer.wait()
+                run.checkpointer.forget_memory()
             if self.outcome is None or self.outcome.phase is not Phase.PAUSED:
                 self._reporter.update(phase=Phase.FINISHING)  # no step comes: threads are joined
 
