@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import experiments, latency, memory, past, rates, report, stalls, starts, workers
+from benchmarks import copies, experiments, latency, memory, past, rates, report, stalls, starts, workers
 from benchmarks.figures import Figure
 from benchmarks.plan import FULL, SHORT, Plan
 from benchmarks.processes import BenchmarkError
@@ -41,6 +41,7 @@ BENCHMARKS: dict[str, Callable[[Plan], list[Figure]]] = {
     "variables": starts.variables,
     "minima": past.minima,
     "memory": memory.memory,
+    "copies": copies.copies,
     "listing": past.listing,
     "evaluating": past.evaluating,
     "going_back": past.going_back,

@@ -107,6 +107,10 @@ class Trainer:
         self._process.send(signal.SIGSTOP)
         return (last.step - first.step) / (last.at - first.at)
 
+    def go_on(self) -> None:
+        """Let it train while nobody measures."""
+        self._process.send(signal.SIGCONT)
+
     def end(self) -> None:
         """End it; nothing of it is needed."""
         self._process.end()
