@@ -30,7 +30,7 @@ def test_a_job_reaches_no_other_run_and_nothing_of_the_machine(service: NewServi
     prober.systemctl("reset-failed", check=False)
     prober.systemctl("start")
     seen = found(prober)
-    folders = [f"/var/{kind}/private/trainerd-prober" for kind in ("lib", "cache")]
+    folders = [f"/{kind}/private/trainerd-prober" for kind in ("var/lib", "var/cache", "run")]
     assert sorted(seen["writable"]) == sorted(["/dev/shm", "/tmp", "/var/tmp", *folders])
     assert seen["signal"] == "PermissionError" and seen["seen"] == []
     memory = int(prober.machine.output("sed", "-n", r"s/MemTotal: *\([0-9]*\) kB/\1/p", "/proc/meminfo")) * 1024

@@ -81,6 +81,7 @@ def test_a_frozen_backbone_is_stored_twice_for_any_number_of_checkpoints(tmp_pat
     tuned.save(13)
     assert len(tuned.rundir.steps()) == 10
     assert tuned.disk() <= 2.1 * BACKBONE + 10 * 1.5 * HEAD
+    assert tuned.store.written < 2 * HEAD + 2_000 < BACKBONE
     tuned.require_whole()
     tuned.store.keep(Policy(1))
     tuned.save()

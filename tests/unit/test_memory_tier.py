@@ -26,6 +26,8 @@ from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import JobError, StorageError
+from trainerd.history import rollback
+from trainerd.history.rollback import RollbackRequest, RollbackTarget
 from trainerd.loop.flag import Request
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import MemoryTierState, Phase, State, read_state
@@ -74,7 +76,7 @@ def started(rundir: RunDirectory) -> tuple[int, str]:
 
 def test_the_newest_state_in_memory_is_the_checkpoint_of_the_next_start(run: RunDirectory, memory: Path) -> None:
     to_memory(run, 6, 7, 8)
-    assert len(list((memory / RUN).glob("?/state-*.json"))) == 2, "two slots"
+    assert len(list(memory.glob(f"{RUN}-*/?/state-*.json"))) == 2, "two slots"
     assert started(run) == (8, "memory")
     found = manifest.read(run.manifest(8))
     assert (found.before, found.metrics) == (5, {"loss": 0.5})
@@ -82,7 +84,7 @@ def test_the_newest_state_in_memory_is_the_checkpoint_of_the_next_start(run: Run
     assert started(run) == (8, "memory"), "and once only"
     store = CheckpointStore(run)
     store.resumed(8)
-    assert not (memory / RUN).exists()
+    assert list(memory.iterdir()) == []
 
 
 def test_a_run_without_a_checkpoint_resumes_from_memory_too(rundir: RunDirectory, memory: Path) -> None:
@@ -92,12 +94,12 @@ def test_a_run_without_a_checkpoint_resumes_from_memory_too(rundir: RunDirectory
 
 
 def _garble(memory: Path, step: int) -> None:
-    for path in (memory / RUN).glob(f"?/state-{step}.json"):
+    for path in memory.glob(f"{RUN}-*/?/state-{step}.json"):
         (path.parent / "state.index").write_text("other")
 
 
 def _cut(memory: Path, step: int) -> None:
-    for path in (memory / RUN).glob(f"?/state-{step}.json"):
+    for path in memory.glob(f"{RUN}-*/?/state-{step}.json"):
         path.write_bytes(path.read_bytes()[:50])
 
 
@@ -124,7 +126,7 @@ def _started_over(run: RunDirectory, memory: Path) -> None:
 
 
 def _rebooted(run: RunDirectory, memory: Path) -> None:
-    path = memory / RUN / "run.json"
+    [path] = memory.glob(f"{RUN}-*/run.json")
     path.write_text(json.dumps(json.loads(path.read_text()) | {"boot_id": "another"}))
 
 
@@ -150,11 +152,72 @@ def test_what_does_not_continue_the_run_is_not_resumed(
     assert 7 not in run.steps()
 
 
-def test_a_copy_of_a_run_directory_does_not_take_the_state_of_the_original(run: RunDirectory, tmp_path: Path) -> None:
-    to_memory(run, 7)
+def test_a_copy_of_a_run_directory_and_the_original_have_a_state_each(run: RunDirectory, tmp_path: Path) -> None:
     copy = RunDirectory(tmp_path / "copy")
     shutil.copytree(run.path, copy.path)
-    assert started(copy) == (5, "schedule")
+    to_memory(run, 7)
+    assert CheckpointStore(copy).memory.newest() is None
+    to_memory(copy, 8)
+    assert started(copy) == (8, "memory")
+    assert started(run) == (7, "memory")
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+def test_a_rollback_of_a_killed_run_is_not_undone_by_the_next_start(run: RunDirectory, is_file: bool) -> None:
+    """By the command, which makes a checkpoint of what is in memory first; and by the file, which a start serves."""
+    to_memory(run, 8)
+    request = RollbackRequest(RollbackTarget(5))
+    store = CheckpointStore(run)
+    store.clean()
+    if is_file:
+        request.write(run)
+        rollback.finish_at_start(run, store)
+    else:
+        rollback.go_back(run, store, request, 1.0)
+    assert started(run) == (5, "schedule")
+    assert RunDirectory(run.line(1)).steps() == [8], "and it is kept"
+
+
+def test_a_rollback_that_is_cut_short_before_its_restore_is_not_undone(run: RunDirectory) -> None:
+    store = to_memory(run, 8)
+    store.publish(FakeSnapshot(9, 18.0), About("rollback"))
+    rollback.go_back(run, store, RollbackRequest(RollbackTarget(5)), 1.0)
+    assert started(run) == (5, "schedule")
+
+
+def test_what_another_user_has_planted_is_not_read(run: RunDirectory, memory: Path) -> None:
+    to_memory(run, 8)
+    os.chown(memory, 4321, 4321)
+    assert started(run) == (5, "schedule")
+    os.chown(memory, os.geteuid(), os.getegid())
+    memory.chmod(0o777)
+    assert started(run) == (5, "schedule")
+    shutil.rmtree(memory)
+    memory.write_text("a file stops no start")
+    assert started(run) == (5, "schedule")
+
+
+def test_a_file_of_a_slot_that_is_gone_fails_the_save(run: RunDirectory, memory: Path) -> None:
+    class Lost(FakeSnapshot):
+        def write(self, prefix: Path, *more: Any) -> dict[str, str]:
+            super().write(prefix, lambda size: None)
+            return {f"{prefix.name}.data-00001-of-00002": "0" * 32}
+
+        def __init__(self) -> None:
+            super().__init__(9, 18.0)
+
+    store = to_memory(run, 7, 8)
+    with pytest.raises(StorageError, match="data-00001-of-00002: No such file"):
+        store.write_to_memory(Lost(), About("memory"), lambda size: None)
+    assert started(run) == (8, "memory")
+
+
+def test_saves_that_find_no_room_keep_what_is_there(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = to_memory(run, 7)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1))
+    for _ in range(3):
+        with pytest.raises(StorageError, match="two copies of the state need"):
+            store.write_to_memory(FakeSnapshot(8, 16.0), About("memory"), lambda size: None)
     assert started(run) == (7, "memory")
 
 
@@ -199,9 +262,15 @@ def test_states_of_runs_that_are_gone_are_removed(run: RunDirectory, memory: Pat
     State(run_id="fedcba").write(gone.state)
     to_memory(gone, 1, after=None)
     shutil.rmtree(gone.path)
-    assert (memory / "fedcba").exists()
+    assert len(list(memory.glob("fedcba-*"))) == 1
+    away = RunDirectory(tmp_path / "nas" / "away")
+    (tmp_path / "nas").mkdir()
+    away.create()
+    State(run_id="a1").write(away.state)
+    to_memory(away, 1, after=None)
+    (tmp_path / "nas").rename(tmp_path / "not-mounted")
     to_memory(run, 7)
-    assert sorted(path.name for path in memory.iterdir()) == [RUN]
+    assert sorted(path.name.partition("-")[0] for path in memory.iterdir()) == [RUN, "a1"]
 
 
 def test_a_folder_that_was_removed_is_made_again(run: RunDirectory, memory: Path) -> None:
@@ -275,9 +344,8 @@ def test_the_folder_is_that_of_the_unit_or_of_the_user(monkeypatch: pytest.Monke
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/7")
     of_user = Path(f"/dev/shm/trainerd-{os.geteuid()}")
     assert memory_folders.candidates() == [Path("/run/user/7/trainerd-memory"), of_user]
-    (tmp_path / "link").symlink_to(tmp_path)
-    monkeypatch.setenv("RUNTIME_DIRECTORY", f"{tmp_path / 'link'}:/run/other")
-    assert memory_folders.candidates() == [tmp_path.resolve()]
+    monkeypatch.setenv("RUNTIME_DIRECTORY", f"{tmp_path}:/run/other")
+    assert memory_folders.candidates() == [tmp_path / "trainerd-memory"]
 
 
 # ---------------------------------------------------------------------- the loop
@@ -361,6 +429,22 @@ def test_a_reason_why_not_is_shown_and_tried_again_after_a_minute(
     assert "two copies of the state need" in found.reporter.state.memory_tier.off
 
 
+def test_a_step_that_raises_leaves_what_is_in_memory(run: RunDirectory, memory: Path, clock: FakeTime) -> None:
+    found = life(run, clock)
+    tick = found.session.on_step
+
+    def on_step(step: int) -> None:
+        tick(step)
+        if step == 60:
+            raise JobError("the job failed in step 60", step=59, sound=False)
+
+    found.session.on_step = on_step
+    with pytest.raises(JobError, match="step 60"):
+        found.train()
+    assert found.run.checkpointer.next_start == "resumes from step 55"
+    assert started(run) == (55, "memory")
+
+
 def test_a_state_with_a_nan_ends_the_run_and_leaves_nothing_in_memory(
     run: RunDirectory, memory: Path, clock: FakeTime
 ) -> None:
@@ -404,7 +488,7 @@ def test_commands_say_what_is_in_memory(run: RunDirectory, memory: Path, cli: Cl
     state = read_state(run.state)
     assert state is not None
     last = catalogue.as_last(run, manifest.read(run.manifest(5)))
-    tier = MemoryTierState(1700, 1.0, 10, str(memory / RUN))
+    tier = MemoryTierState(1700, 1.0, 10, str(next(memory.glob(f"{RUN}-*"))))
     killed = replace(state, phase=Phase.TRAINING, last_checkpoint=last, memory_tier=tier, at=2.0)
     killed.write(run.state)
     assert "the next start resumes from step 1700" in cli("status", "--logdir", str(run.path))[1]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
 import math
+import os
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -194,12 +196,17 @@ def records(
       digests: the checksums that are known already, by the files' names.
       moved: called with the number of bytes that are read.
       before_each: called before each file.
+
+    Raises:
+      OSError: one cannot be read, or one that has a checksum is not there.
     """
     found = {}
     for path in [path for path in safe_paths.starting_with(folder, "") if safe_paths.is_file(path)]:
         before_each()
         known = digests.get(path.name)
         found[path.name] = FileRecord(safe_paths.size(path), known) if known else FileRecord.of(path, moved)
+    if missing := sorted(digests.keys() - found.keys()):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder / missing[0]))
     return found
 
 

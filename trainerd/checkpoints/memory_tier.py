@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+
+import xxhash
 
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.manifest import About, DamagedError, Manifest
@@ -28,8 +31,11 @@ from trainerd.system.durable_files import open_new, read_json, storage
 from trainerd.system.regular_files import open_to_read
 from trainerd.system.resources import memory_folders
 
+log = logging.getLogger(__name__)
+
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _SLOTS = ("0", "1")
+_ABOUT = "run.json"
 _NAME = "state"  # what the names of its files begin with, whatever the step
 
 
@@ -40,6 +46,11 @@ class _Owner:
     run_id: str
     boot_id: str
     logdir: str
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder. A copy of a run directory has the identifier of the original, and another path."""
+        return f"{self.run_id}-{xxhash.xxh3_64_hexdigest(os.fsencode(self.logdir))}"
 
 
 class MemoryTier:
@@ -79,21 +90,25 @@ class MemoryTier:
         try:
             return self._save(snapshot, about, before, moved)
         except StorageError:
-            self._folder = None  # it may have been removed: the next save makes it again
+            if self._folder is not None and not self._folder.is_dir():  # somebody has removed it
+                self._folder = None
             raise
 
     def _save(self, snapshot: Snapshot, about: About, before: int | None, moved: Callable[[int], None]) -> Manifest:
         at, name = time.time(), _SLOTS[self._count % len(_SLOTS)]
-        folder = self._folder or self._make()
-        needed = len(_SLOTS) * max(snapshot.size, *self._sizes.values())
-        memory_folders.require_room(folder, needed, used=sum(self._sizes.values()))
-        slot = folder / name
+        if self._folder is None:
+            self._folder = self._make(len(_SLOTS) * snapshot.size)
+        slot, needed = self._folder / name, len(_SLOTS) * max(snapshot.size, *self._sizes.values())
+        memory_folders.require_room(self._folder, needed, used=sum(self._sizes.values()))
         with storage(f"write the state of step {snapshot.step} to {slot}"):
             safe_paths.make_folder(slot, exist_ok=True)
-            for path in safe_paths.starting_with(slot, f"{_NAME}-"):  # from here on the slot is not whole
-                safe_paths.remove(path)
+            for path in safe_paths.starting_with(slot, ""):  # from here on the slot is not whole
+                if not path.name.startswith(f"{_NAME}."):  # its manifest, and what a save that failed has left
+                    safe_paths.remove_tree(path)
             known, self._files = self._files, {path: each for path, each in self._files.items() if path.parent != slot}
-            digests = snapshot.write(slot / _NAME, moved, lambda digest, path: known.get(path) == digest)
+            digests = snapshot.write(
+                slot / _NAME, moved, lambda digest, path: known.get(path) == digest and safe_paths.is_file(path)
+            )
             self._files |= {slot / name: digest for name, digest in digests.items()}
             files = manifests.records(slot, digests, moved)
             saved = Manifest(**vars(about), step=snapshot.step, at=at, files=files, before=before)
@@ -107,30 +122,29 @@ class MemoryTier:
         """The folder that it is written to; None before the first save."""
         return self._folder
 
-    def _make(self) -> Path:
-        """Make the folder of this run, in the candidate with the most room."""
-        owner, errors = self._owner(), list[StorageError]()
-        found = list[tuple[int, Path]]()
+    def _make(self, needed: int) -> Path:
+        """Make the folder of this run in the first candidate that has room for so many bytes."""
+        if (owner := self._owner()) is None:
+            raise StorageError("the run has no identifier yet.")
+        error = StorageError(f"{memory_folders.VARIABLE} is empty.")
         for candidate in self._candidates():
             try:
-                made = memory_folders.made(candidate)
-                found.append((os.statvfs(made).f_bavail, made))
-            except (StorageError, OSError) as error:
-                errors.append(StorageError(str(error)))
-        if owner is None or not found:
-            raise errors[0] if errors else StorageError("the run has no identifier yet.")
-        base = max(found)[1]
-        _remove_orphans(base)
-        folder = base / owner.run_id
-        self._sizes, self._files = dict.fromkeys(_SLOTS, 0), {}
-        with storage(f"make {folder}"):
-            if safe_paths.exists(folder):
-                safe_paths.remove_tree(folder)
-            safe_paths.make_folder(folder)
-            with open_new(folder / "run.json") as file:
-                file.write(json.dumps(vars(owner)).encode())
-        self._folder = folder
-        return folder
+                base = memory_folders.made(candidate)
+                _remove_orphans(base)
+                memory_folders.require_room(base, needed, used=0)
+            except StorageError as found:
+                error = found
+                continue
+            self._sizes, self._files = dict.fromkeys(_SLOTS, 0), {}
+            folder = base / owner.folder
+            with storage(f"make {folder}"):
+                if safe_paths.exists(folder):
+                    safe_paths.remove_tree(folder)
+                safe_paths.make_folder(folder)
+                with open_new(folder / _ABOUT) as file:
+                    file.write(json.dumps(vars(owner)).encode())
+            return folder
+        raise error
 
     def _owner(self) -> _Owner | None:
         """Return this run, as it is known in this boot; None if it was not started yet."""
@@ -140,11 +154,14 @@ class MemoryTier:
         return _Owner(state.run_id, _boot_id(), os.path.realpath(self._rundir.path))
 
     def _folders(self) -> list[Path]:
-        """Return the folders that an earlier process of this run may have left."""
-        if (owner := self._owner()) is None:
-            return []
-        folders = [each / owner.run_id for each in self._candidates()]
-        return [each for each in folders if read_json(each / "run.json", _Owner) == owner]
+        """Return the folders that an earlier process of this run may have left. What others may have made is none."""
+        found = list[Path]()
+        if (owner := self._owner()) is not None:
+            for candidate in self._candidates():
+                with contextlib.suppress(StorageError):
+                    folder = memory_folders.required(candidate) / owner.folder
+                    found += [folder] if read_json(folder / _ABOUT, _Owner) == owner else []
+        return found
 
     def newest(self) -> StoredState | None:
         """Return the newest state in memory that verifies, of this run, in this boot; None if there is none."""
@@ -159,8 +176,10 @@ class MemoryTier:
     def clear(self) -> None:
         """Remove it: the disk has what it had, or the run has gone back before it."""
         for folder in self._folders():
-            with storage(f"remove {folder}"):
+            try:
                 safe_paths.remove_tree(folder)
+            except OSError as error:
+                log.warning("cannot remove %s: %s", folder, error, extra={"event": "memory"})
         self._folder = None
 
 
@@ -213,15 +232,22 @@ def _read(slot: Path) -> StoredState | None:
 
 
 def _remove_orphans(base: Path) -> None:
-    """Remove the states of runs whose directory is gone, or that are from before a restart of the machine."""
+    """Remove the states of runs whose directory was removed, or made again, or that are from before a reboot.
+
+    What cannot be looked at stays: its disk may be away for now.
+    """
     for folder in safe_paths.starting_with(base, ""):
-        owner = read_json(folder / "run.json", _Owner)
-        if owner is None:
-            continue
-        state = read_state(RunDirectory(Path(owner.logdir)).state)
-        if owner.boot_id != _boot_id() or state is None or state.run_id != owner.run_id:
-            with storage(f"remove {folder}"):
+        with contextlib.suppress(StorageError, OSError):
+            owner = read_json(folder / _ABOUT, _Owner)
+            if owner is not None and (owner.boot_id != _boot_id() or _is_gone(owner)):
                 safe_paths.remove_tree(folder)
+
+
+def _is_gone(owner: _Owner) -> bool:
+    state = read_state(RunDirectory(Path(owner.logdir)).state)
+    if state is not None:
+        return state.run_id != owner.run_id
+    return Path(owner.logdir).parent.is_dir() and not Path(owner.logdir).exists()
 
 
 def _boot_id() -> str:

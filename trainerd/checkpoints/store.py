@@ -59,6 +59,7 @@ class CheckpointStore:
     Attributes:
       space: what a checkpoint needs on the file system.
       memory: the newest state in memory.
+      written: the bytes that the last checkpoint has written to the disk: it may share files with those before.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class CheckpointStore:
         self._files = CheckpointFiles(rundir, policy or Policy(), self._enter)
         self.space = DiskSpace(rundir, self._files, free)
         self.memory = MemoryTier(rundir)
+        self.written = 0
 
     def progress(self) -> object:
         """Return a value that changes while the save under way makes progress; see `SaveProgress.value`."""
@@ -198,6 +200,8 @@ class CheckpointStore:
                 )
             self._write(found, found.manifest.at, found.about)
             self._write_state_file(found.step)
+        self._finish_publish(found.step)
+        self.memory.clear()
         log.info(
             "step %d was in memory when the process was killed, and is a checkpoint now",
             found.step,
@@ -264,12 +268,19 @@ class CheckpointStore:
         safe_paths.make_folder(staging)
         self._enter("write")
         prefix = staging / self._rundir.prefix(snapshot.step).name
-        digests = snapshot.write(prefix, self._progress.moved, self._files.link)
+        linked = list[str]()
+
+        def earlier(digest: str, path: Path) -> bool:
+            linked.extend([path.name] if (is_linked := self._files.link(digest, path)) else [])
+            return is_linked
+
+        digests = snapshot.write(prefix, self._progress.moved, earlier)
         files = [path for path in safe_paths.starting_with(staging, "") if safe_paths.is_file(path)]
         for path in files:
             self._enter("fsync")
             fsync_file(path)
         records = manifests.records(staging, digests, self._progress.moved, lambda: self._enter("record"))
+        self.written = sum(record.bytes for name, record in records.items() if name not in linked)
         before = self._step_before(snapshot.step)
         manifest = Manifest(**vars(about), step=snapshot.step, at=at, files=records, before=before)
         self._enter("describe")

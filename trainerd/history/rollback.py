@@ -248,6 +248,7 @@ def go_back(rundir: RunDirectory, store: CheckpointStore, request: RollbackReque
     place = rundir if target.line is None else checkpoints_of(rundir, target.line)
     if target.step not in place.steps():
         raise UsageError(f"the checkpoint of {target} was deleted. `trainerd checkpoints` shows the others.")
+    store.memory.clear()  # the disk has what it had: before a rollback the present state is saved
     decided = Decided(target, _planned(rundir, target, now), request.id)
     moving = _Moving(rundir, store, decided)
     with storage(f"read {rundir.checkpoint_state}"):

@@ -158,7 +158,7 @@ class Checkpointer:
     @property
     def next_start(self) -> str:
         """The words for what the next start does; see `text.next_start`."""
-        return next_start(self._last.step if self._last else None)
+        return next_start(self._reporter.state.resume_step)
 
     def resumed(self, found: Manifest) -> None:
         """Record that the run resumes from this checkpoint."""
@@ -244,8 +244,9 @@ class Checkpointer:
             self.retry_at = math.inf
         if reason == "schedule" and self.retry_at < math.inf:
             return
-        if self._now is not None and self._now.is_to_memory:
+        if self.is_busy and self._now is not None and self._now.is_to_memory:
             self.wait()
+            self._note_end(session)
         if self.is_busy:
             if reason not in ("schedule", "retry"):
                 waiting = self._next.ids if self._next else []
@@ -300,9 +301,8 @@ class Checkpointer:
         return max(secs, _OFF_SECS) if secs and self._reporter.state.memory_tier.off else secs
 
     def secs_for(self, disk_writes_per_day: float) -> float:
-        """Return the seconds between checkpoints as large as the last one, for so many gigabytes (10^9 bytes) a day."""
-        size = self._last.bytes if self._last is not None else 0
-        return min(MAX_SECS, size * _DAY / (disk_writes_per_day * 1e9))
+        """Return the seconds between checkpoints that write as much as the last one, for so many GB (10^9 B) a day."""
+        return min(MAX_SECS, self.store.written * _DAY / (disk_writes_per_day * 1e9))
 
     def _about(self, reason: str, step: int, unfinished: Sequence[str] = ()) -> About:
         """Return the known facts about this boundary."""
@@ -368,17 +368,23 @@ class Checkpointer:
         Raises:
           JobError: it was of a state that must not be saved.
         """
-        if has_ended := self.cadence.is_saving and not self.is_busy:
-            is_made = self._now is not None and self._now.error is None
-            self.cadence.ended(ScheduleMark(session.step, self._training_time()), is_made=is_made)
+        has_ended = self._note_end(session)
         self._require_sound()
         if self._next is not None and not self.is_busy:
             waiting, self._next = self._next, None
             self.start(session, waiting.about.reason, waiting.ids)
         return has_ended
 
+    def _note_end(self, session: Savable) -> bool:
+        """Take note of what the save that ended has cost. Returns whether one has ended."""
+        if has_ended := self.cadence.is_saving and not self.is_busy:
+            is_made = self._now is not None and self._now.error is None
+            self.cadence.ended(ScheduleMark(session.step, self._training_time()), is_made=is_made)
+        return has_ended
+
     def _require_sound(self) -> None:
         if (save := self._unsound) is not None:
+            self.forget_memory()
             raise JobError(
                 f"{save.error} after step {save.step}, so that step was not saved. The next start "
                 f"{self.next_start}. To save such values all the same, set `stop_on_nan = false`.",
@@ -477,8 +483,9 @@ class Checkpointer:
         try:
             while save is not None and not save.done.wait(POLL_SECS):
                 if self._is_hung(save):
+                    where = "memory" if save.is_to_memory else self._rundir.path
                     raise StorageError(
-                        f"the save of step {save.step} in {self._rundir.path} makes no progress for "
+                        f"the save of step {save.step} to {where} makes no progress for "
                         f"{self._hang_secs:g} s, so the run ends without it. The next start {self.next_start}. "
                         "`dmesg` shows errors of the disk."
                     )
@@ -526,11 +533,11 @@ class Checkpointer:
             save.error, self._unsound = error, save
         except StorageError as error:
             save.error = error
-            self._reporter.set(memory_tier=MemoryTierState(off=str(error)))
+            self._reporter.set(memory_tier=replace(self._reporter.state.memory_tier, off=str(error)))
         except Exception as error:
             log.exception("an error of trainerd's own, in a save to memory")
             save.error = StorageError(f"{type(error).__name__}: {error}")
-            self._reporter.set(memory_tier=MemoryTierState(off=str(save.error)))
+            self._reporter.set(memory_tier=replace(self._reporter.state.memory_tier, off=str(save.error)))
         finally:
             snapshot.release()
 

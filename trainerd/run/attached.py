@@ -469,6 +469,8 @@ class AttachedRun(ABC):
                 diverged = isinstance(error, tf1.train.NanLossDuringTrainingError)
                 if self._says_finished:  # what came after the last save has failed: the next start must repeat it
                     run.checkpointer.changed(run.checkpointer.lineage, at=run.session.step)
+                if diverged:
+                    run.checkpointer.forget_memory()  # it led here
                 run.save_after_failure(sound=not is_torn and not diverged)
                 if is_torn:
                     where = run.checkpointer.next_start

@@ -243,10 +243,13 @@ class Run:
         self.recorder.steps(steps)
         self.minima.steps(steps)
         bad = bad_turn(steps, known, self.config.trouble, smoothing, stops_on_nan=self.config.stop_on_nan)
-        if bad is None or bad.action != "stop":
-            return bad
+        if bad is None:
+            return None
         with contextlib.suppress(StorageError):
             self.checkpointer.wait()  # for the message: what is under way is from before this
+        self.checkpointer.forget_memory()  # it led here
+        if bad.action != "stop":
+            return bad
         raise JobError(
             f"{bad.what}, and nothing was saved after it. Check the learning rate and the data. The next start "
             f"{self.checkpointer.next_start}.",
@@ -391,7 +394,6 @@ class Run:
                 self.checkpointer.finish(self.session, "failure")
             else:
                 self.checkpointer.wait()
-                self.checkpointer.forget_memory()  # it led here
         except TrainerdError as another:
             log.error("%s", another, extra={"event": "save-failed"})
 

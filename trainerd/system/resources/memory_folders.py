@@ -22,12 +22,13 @@ _LEFT = 0.1  # of the limit of a control group, which is left
 def candidates() -> list[Path]:
     """Return the folders that this process may use, the preferred one first. They need not exist.
 
-    That is the one that the environment names, the runtime directory of the unit, or those of the user.
+    That is one in the folder that the environment names, in the runtime directory of the unit, or those of the user.
+    Shared memory is not for a unit: that of trainerd's own goes with each start.
     """
     if (given := os.environ.get(VARIABLE)) is not None:
         return [Path(given) / f"trainerd-{os.geteuid()}"] if given else []
-    if of_unit := os.environ.get("RUNTIME_DIRECTORY"):  # systemd gives it to the unit, and removes it at its stop
-        return [Path(of_unit.split(":")[0]).resolve()]  # with a dynamic user it is a link of root's
+    if of_unit := os.environ.get("RUNTIME_DIRECTORY"):  # systemd removes it at the unit's stop
+        return [Path(of_unit.split(":")[0]) / "trainerd-memory"]
     of_user = os.environ.get("XDG_RUNTIME_DIR")
     return [*([Path(of_user) / "trainerd-memory"] if of_user else []), Path("/dev/shm") / f"trainerd-{os.geteuid()}"]
 
@@ -38,26 +39,42 @@ def made(folder: Path) -> Path:
     Raises:
       StorageError: it is not in memory, cannot be made, or may be used by others.
     """
-    parent = folder.parent.resolve()
     with storage(f"make {folder}"):
-        _require_parent(parent)
-        folder.mkdir(mode=0o700, exist_ok=True)
-        folder = parent / folder.name
+        parent = _safe_parent(folder)
+        (parent / folder.name).mkdir(mode=0o700, exist_ok=True)
+    return required(folder)
+
+
+def required(folder: Path) -> Path:
+    """Require that one of these folders is there, and is of this user alone. Returns its path without links.
+
+    Raises:
+      StorageError: it is not.
+    """
+    with storage(f"read {folder}"):
+        folder = _safe_parent(folder) / folder.name
         found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise StorageError(f"{folder} is not a folder of this user alone. Remove it, or set {VARIABLE}.")
     mount = mounts.holding(folder)
     if mount is None or mount.kind not in _KINDS:
-        raise StorageError(f"{folder} is not in memory: it is on {mount.kind if mount else 'an unknown file system'}.")
+        kind = mount.kind if mount is not None else "an unknown file system"
+        raise StorageError(f"{folder} is not in memory: it is on {kind}. Set {VARIABLE} to a folder of a tmpfs.")
     return folder
 
 
-def _require_parent(folder: Path) -> None:
-    """Require that nobody else can exchange the entries of a folder."""
-    found = folder.stat()
+def _safe_parent(folder: Path) -> Path:
+    """Return the folder that one of these is in, if nobody else can exchange its entries.
+
+    Raises:
+      StorageError: somebody can.
+    """
+    parent = folder.parent.resolve()
+    found = parent.stat()
     is_shared = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
     if found.st_uid not in (0, os.geteuid()) or is_shared:
-        raise StorageError(f"other users may change what is in {folder}. Set {VARIABLE} to a folder of your own.")
+        raise StorageError(f"other users may change what is in {parent}. Set {VARIABLE} to a folder of your own.")
+    return parent
 
 
 def require_room(folder: Path, needed: int, *, used: int) -> None:

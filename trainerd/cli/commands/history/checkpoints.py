@@ -54,7 +54,8 @@ def command(run: options.RunOptions, as_json: bool) -> None:
         is_terminal = sys.stdout.isatty()
         say(table(entries, shutil.get_terminal_size().columns if is_terminal else None))
         if (step := in_memory(rundir, entries)) is not None:
-            say(f"Step {step:,} is in memory: the next start resumes from it if the process is killed.")
+            if_killed = " if the process is killed" if read_holder(rundir) is not None else ""
+            say(f"Step {step:,} is in memory: the next start resumes from it{if_killed}.")
     else:
         start = how_to_start(rundir, run, "run")
         raise NotRunningError(f"{rundir.path} has no checkpoints yet. {start} writes some.")

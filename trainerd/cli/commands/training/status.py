@@ -144,10 +144,10 @@ def text(state: State, running: bool, events: Sequence[Event] = (), copy: CopySt
     if (saved := state.last_checkpoint) is not None:
         age = seconds(max(0.0, time.time() - saved.at))
         rows.append(("saved", f"step {saved.step:,}, {age} ago ({saved.reason}, {size(saved.bytes)})"))
-    if running and (memory := state.memory_tier).off:
-        rows.append(("in memory", f"nothing: {memory.off}"))
-    elif running and memory.step is not None:
-        rows.append(("in memory", f"step {memory.step:,}, {seconds(max(0.0, time.time() - memory.at))} ago"))
+    if running and (tier := state.memory_tier).step is not None and state.resume_step == tier.step:
+        rows.append(("in memory", f"step {tier.step:,}, {seconds(max(0.0, time.time() - tier.at))} ago"))
+    if running and state.memory_tier.off:
+        rows.append(("in memory", f"nothing is saved there now: {state.memory_tier.off}"))
     if copy is not None:
         rows.append(("copied", copy.line(saved, time.time())))
         rows += [("copy error", copy.error)] if copy.error else []
