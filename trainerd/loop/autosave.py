@@ -8,7 +8,7 @@ from trainerd.loop.schedule import ScheduleMark
 
 MAX_SECS = 3600.0
 _WEIGHT = 0.5  # of the newest measurement
-_MOST = 4.0  # times the cost so far, which one measurement may be
+_MOST = 4.0  # times the expected cost, which one measurement may be
 _LEAST_COST = 0.01  # seconds
 
 
@@ -35,10 +35,13 @@ class SaveBudget:
         self.max_overhead = max_overhead
 
     def learn(self, lost: float) -> None:
-        """Take note of the seconds that the loop has lost by one. What else has stopped it meanwhile counts too."""
-        if self.cost is not None:
-            lost = (1 - _WEIGHT) * self.cost + _WEIGHT * min(lost, _MOST * max(self.cost, _LEAST_COST))
-        self.cost = lost
+        """Take note of the seconds that the loop has lost by one.
+
+        What else has stopped the loop meanwhile counts too, and the first saves take longer than those after them: no
+        measurement counts for more than a few times of what was expected.
+        """
+        expected = self.first_secs * self.max_overhead if self.cost is None else self.cost
+        self.cost = (1 - _WEIGHT) * expected + _WEIGHT * min(lost, _MOST * max(expected, _LEAST_COST))
 
     @property
     def secs(self) -> float:
