@@ -44,18 +44,18 @@ SENDS = "sends files of the run elsewhere"
 )
 @options.of_one_argument
 @click.option("--to", metavar="URL", help="The destination. Default: `to` in the table [copy] of the config.")
-@click.option("--once", is_flag=True, help="Copy what there is now, and exit.")
-@click.option("--max-mbit", type=Real(0.0), help="The most that is sent, in Mbit/s. Default: the config's `max_mbit`.")
+@click.option("--once", is_flag=True, help="Copy the present checkpoints and files, then exit.")
+@click.option("--max-mbit", type=Real(0.0), help="The upload limit, in Mbit/s. Default: the config's `max_mbit`.")
 @click.option(
     "--take-over",
     is_flag=True,
-    help="Write to a URL that another machine or run directory has written to, from now on.",
+    help="Become the writer of a copy that another machine or run directory wrote.",
 )
 def command(run: options.RunOptions, to: str | None, once: bool, max_mbit: float | None, take_over: bool) -> None:
     """Copy checkpoints, events, config and source of a run to a URL, and each new checkpoint as it appears.
 
     It runs beside the trainer at low priority, until Ctrl-C or SIGTERM. A checkpoint counts as copied when its bytes
-    were verified at the destination. `trainerd fetch URL DIR` brings the run back on any machine.
+    were verified at the destination. `trainerd fetch URL DIR` restores the run on any machine.
     """
     rundir = options.run_to_change(run)
     require_run(rundir)

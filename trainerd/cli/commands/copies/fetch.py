@@ -1,4 +1,4 @@
-"""`trainerd fetch`: bring a run back from its copy."""
+"""`trainerd fetch`: restore a run from its copy."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ from trainerd.history.choice import BEST
     "fetch",
     cls=CommandWithExamples,
     examples={
-        "trainerd fetch s3://bucket/runs/digits digits": "Bring the whole run into the new folder `digits`.",
-        "trainerd fetch file:///mnt/nas/digits digits best": "Bring its best checkpoint alone.",
+        "trainerd fetch s3://bucket/runs/digits digits": "Restore the whole run into the new folder `digits`.",
+        "trainerd fetch file:///mnt/nas/digits digits best": "Restore its best checkpoint alone.",
     },
     exits={
-        64: "The folder is not empty, or the copy has no such checkpoint.",
-        65: "There is no copy, no whole checkpoint in it, or a newer version of trainerd wrote it.",
-        74: "The destination could not be read, or the folder could not be written.",
+        64: "The folder is not empty, or the copy has no checkpoint STEP.",
+        65: "The URL holds no copy, no checkpoint in it verifies, or a newer trainerd wrote it.",
+        74: "The copy could not be read, or the folder could not be written.",
     },
 )
 @click.argument("url", metavar="URL")
 @click.argument("folder", metavar="DIR", type=GivenPath(path_type=Path, file_okay=False))
 @click.argument("where", metavar=f"[STEP|{BEST}|{LATEST}]", required=False)
 def command(url: str, folder: Path, where: str | None) -> None:
-    """Bring a run from its copy into a new folder: run directory, config and source of the job.
+    """Restore a run from its copy into a new folder.
 
-    Each byte is verified. The folder appears as a whole or not at all. Without STEP all checkpoints of the copy are
-    fetched. The data that the job reads are not in the copy: put them where the job expects them.
+    It has the run directory, the config and the source of the job. Each byte is verified. The folder appears as a
+    whole or not at all. Without STEP all checkpoints of the copy are fetched. The data that the job reads are not in
+    the copy: put them where the job expects them.
     """
     try:
         destination = Destination.parse(url)
