@@ -49,7 +49,7 @@ def command(url: str, folder: Path, where: str | None) -> None:
     folder = folder.absolute()
     with contextlib.closing(connect(destination)) as copy:
         found = fetch(copy, folder, where, say)
-    _warn(found)
+    _warn(found, destination)
     if found.config is not None:
         start = f"`{options.command_line('run', _short(found.config))}`"
     else:
@@ -57,14 +57,16 @@ def command(url: str, folder: Path, where: str | None) -> None:
     say(f"{start} resumes the run from step {found.resumes_at:,}. The data that the job reads were not copied.")
 
 
-def _warn(found: FetchedRun) -> None:
+def _warn(found: FetchedRun, destination: Destination) -> None:
     for step in found.missing:
-        say(f"warning: the checkpoint of step {step} is damaged in the copy, and was left out.", err=True)
+        say(f"warning: the checkpoint of step {step:,} is damaged in the copy, and was left out.", err=True)
     if (writer := found.about.writer) is not None:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(found.about.at))
+        config, logdir = (_short(found.config), None) if found.config is not None else (None, found.rundir.path)
+        take_over = options.command_line("copy", config, logdir, ("--to", str(destination), "--take-over"))
         say(
             f"warning: {writer.logdir} on {writer.host} writes to this copy since {when}. Do not train the run in both "
-            "places. `trainerd copy --take-over` from here continues the copy.",
+            f"places. `{take_over}` continues the copy from here.",
             err=True,
         )
 

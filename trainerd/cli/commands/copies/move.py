@@ -62,10 +62,10 @@ def command(run: options.RunOptions, url: str) -> None:
             copier = copy_once(copied, copy)
             saved = state.last_checkpoint if state is not None else None
             if saved is not None and copier.status.is_behind(saved):
-                raise DataError(f"the checkpoint of step {saved.step} is damaged: the run is copied, and not moved.")
+                raise DataError(f"the checkpoint of step {saved.step:,} is damaged: the run is copied, and not moved.")
             copier.release()
     folder = shlex.quote(rundir.path.name)
-    say(f"moved the run at step {copier.status.step} to {destination}. On the other machine:\n")
+    say(f"moved the run at step {copier.status.step:,} to {destination}. On the other machine:\n")
     say(f"    trainerd fetch {destination} {folder}")
     if copied.job is not None:
         say(f"    trainerd run --config {folder}/trainerd.toml")
