@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import random
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -741,11 +742,19 @@ def test_the_commands_say_what_is_wrong(cli: Cli, rundir: RunDirectory, tmp_path
     code, text = cli("copy", logdir, "--once", "--to", "s3://a:b@c/d")
     assert code == 64 and "--to: the URL may not hold credentials" in text
     url = (tmp_path / "nas").as_uri()
-    assert cli("copy", logdir, "--once", "--to", url)[0] == 0
+    code, text = cli("copy", logdir, "--once", "--to", url)
+    assert code == 0 and f"The copy at {url} is complete: 1 checkpoint, newest step 10." in text
     code, text = cli("fetch", url, "back")
     assert code == 0 and "resumes the run from step 10" in text and "were not copied" in text
+    assert f" --to {url} --take-over` continues the copy from here" in text
     code, text = cli("fetch", url, "back")
-    assert code == 64 and "is not empty" in text
+    assert code == 64 and "is not empty. Fetch into a new folder" in text
     code, text = cli("fetch", url + "x", "other")
     assert code == 65 and "there is no copy of a run" in text
     assert cli("copy", str(tmp_path / "none"), "--to", url)[0] == 69
+
+
+def test_a_copy_before_the_first_start_says_what_starts_the_run(cli: Cli, tmp_path: Path) -> None:
+    assert cli("init", "new")[0] == 0
+    code, text = cli("copy", "--config", "new/trainerd.toml", "--to", (tmp_path / "nas").as_uri())
+    assert code == 69 and re.search(r"there is no run in \S+ yet\. `.*run --config new/trainerd\.toml` starts it", text)

@@ -37,7 +37,7 @@ SECTIONS = {
     ),
     "JobError": (
         "Training errors",
-        "The job's traceback is below the message. Fix the job and start again: it resumes from the last checkpoint.",
+        "The job's traceback is below the message. Fix the job and start it: it resumes from the newest saved state.",
     ),
     "ProofError": (
         "Failed proofs",

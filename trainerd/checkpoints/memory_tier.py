@@ -234,7 +234,7 @@ def _read(slot: Path) -> StoredState | None:
 def _remove_orphans(base: Path) -> None:
     """Remove the states of runs whose directory was removed, or made again, or that are from before a reboot.
 
-    What cannot be looked at stays: its disk may be away for now.
+    What cannot be read stays: its disk may be away for now.
     """
     for folder in safe_paths.starting_with(base, ""):
         with contextlib.suppress(StorageError, OSError):

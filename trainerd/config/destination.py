@@ -19,7 +19,8 @@ SCHEMES = {
 _EXAMPLES = "s3://bucket/runs/digits, file:///mnt/nas/digits or sftp://host/srv/digits"
 _WITH_USER = ("sftp", "webdav", "webdavs")
 WHERE_SECRETS_GO = (
-    "Credentials go into the environment or into a file that only you may read: see docs/guides/copies.md#credentials."
+    "Credentials go into the environment or into a file that only you may read: see the page "
+    '"Copies on another machine or in a bucket"'
 )
 
 

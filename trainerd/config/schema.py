@@ -50,20 +50,23 @@ class CheckpointConfig:
     """The schedule of checkpoints, and how many are kept."""
 
     save_model_secs: Seconds | Literal["auto"] = key(
-        600.0, "s", 'Seconds between checkpoints. "auto": as few as `max_overhead` allows. 0: none on a clock.'
+        600.0,
+        "s",
+        'Seconds between checkpoints. "auto": as few as `max_overhead` and `disk_writes_per_day` allow, 60 at least. '
+        "0: none on a clock.",
     )
     max_overhead: Share = key(0.01, "", 'With "auto", the share of the time that saving may cost.')
     disk_writes_per_day: Annotated[float, Meta(ge=0.001, le=1e6)] = key(
         100.0,
         "GB",
-        'With "auto", how much checkpoints may write to the disk in a day of training, to spare an SSD. One an '
-        "hour is made all the same.",
+        'With "auto", how much checkpoints may write to the disk in a day of training, to spare an SSD. At least one '
+        "checkpoint an hour is written regardless.",
     )
     memory_overhead: ShareOrNone = key(
         0.01,
         "",
-        "The share of the time that saving to memory may cost, between checkpoints. If the process is killed, the next "
-        "start resumes from memory. 0: nothing is saved to memory.",
+        "The share of training time that saves to memory between checkpoints may cost. If the process is killed, the "
+        "next start resumes from memory. 0: nothing is saved to memory.",
     )
     save_model_steps: Count = key(0, "steps", "Steps between checkpoints. 0: none by steps.")
     keep_last: Positive = key(5, "checkpoints", "How many of the newest checkpoints are kept.")
@@ -180,7 +183,7 @@ class CopyConfig:
         "The URL of a folder for this run: `s3://`, `gs://`, `az://`, `file://`, `sftp://`, `webdav://`, `webdavs://` "
         "or `rclone://`. It may hold no credentials. Default: no copy.",
     )
-    max_mbit: Annotated[float, Meta(ge=0, le=1e6)] = key(0.0, "Mbit/s", "The most that is sent. 0: no limit.")
+    max_mbit: Annotated[float, Meta(ge=0, le=1e6)] = key(0.0, "Mbit/s", "The upload limit. 0: no limit.")
     keep_last: Positive = key(5, "checkpoints", "How many of the newest checkpoints the copy keeps.")
     keep_every_hours: Hours = key(
         0.0, "h", "Besides those, the copy keeps one of every so many hours of training permanently. 0: none."

@@ -67,7 +67,7 @@ def fetch(copy: RunCopy, folder: Path, where: str | None, say: Callable[[str], N
     """
     if mistake := logdir_mistake(folder):
         raise UsageError(mistake)
-    require_free(folder)
+    require_free(folder, "Fetch into a new folder, and move its run directory to where `logdir` is.")
     about = copy.about()
     if about is None:
         raise DataError(f"there is no copy of a run at {copy.url}.")
@@ -154,7 +154,7 @@ def _fetch_checkpoints(
             missing.append(step)
             continue
         done.append(step)
-        say(f"fetched step {step}")
+        say(f"fetched step {step:,}")
         if where == LATEST:
             break
     if not done:
@@ -177,7 +177,7 @@ def _chosen(copy: RunCopy, rundir: RunDirectory, found: dict[int, Manifest], ord
         safe_paths.remove(rundir.manifest(each))
     if step not in found:
         steps = ", ".join(map(str, sorted(found)))
-        raise UsageError(f"{copy.url} has no checkpoint of step {step}. It has {steps}.")
+        raise UsageError(f"{copy.url} has no checkpoint of step {step:,}. It has {steps}.")
     return [step]
 
 

@@ -67,8 +67,8 @@ def only_copier(rundir: RunDirectory) -> Iterator[None]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise InUseError(
-                    f"another process copies {rundir.path} already: it holds {rundir.copying}. `trainerd status` shows "
-                    "what is copied."
+                    f"another process copies {rundir.path} already: it holds {rundir.copying}. Stop it (Ctrl-C, or "
+                    "`systemctl stop trainerd-copy@NAME`), then run the command again."
                 ) from None
         yield
 
@@ -122,7 +122,7 @@ def follow(run: CopiedRun, connect: Callable[[], RunCopy], stop: threading.Event
             if stop.is_set():
                 return
             wait = backoff.failed()
-            log.warning("%s It is tried again in %.0f s", error, wait, extra={"event": "copy-failed"})
+            log.warning("copy failed: %s Next try in %.0f s", error, wait, extra={"event": "copy-failed"})
             with contextlib.suppress(StorageError):
                 copier.failed(error)
             stop.wait(wait)

@@ -20,6 +20,7 @@ _SUFFIX = ".trainerd-staging"
 _STAGING = re.compile(rf"\..+\.[a-z0-9_]{{8}}{re.escape(_SUFFIX)}")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
+_CURE = "Choose another name."
 
 
 @contextlib.contextmanager
@@ -96,18 +97,18 @@ def put_in_place(staging: Path, target: Path) -> None:
     fsync_directory(target.parent)
 
 
-def require_free(target: Path) -> None:
+def require_free(target: Path, cure: str = _CURE) -> None:
     """Require that nothing but an empty folder has this name.
 
     Raises:
       UsageError: something has it.
     """
     if target.is_symlink() or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
-        raise _taken(target)
+        raise _taken(target, cure)
 
 
-def _taken(target: Path) -> UsageError:
-    return UsageError(f"{target} exists and is not empty: choose another name.")
+def _taken(target: Path, cure: str = _CURE) -> UsageError:
+    return UsageError(f"{target} exists and is not empty. {cure}")
 
 
 def _name_file(staging: Path, target: Path) -> None:

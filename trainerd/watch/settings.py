@@ -4,9 +4,10 @@ stops."""
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -109,15 +110,15 @@ class InterruptionsConfig:
     shutdown: Response = key("pause", "", "Before it shuts down or reboots.")
     spot: Response = key("pause", "", "When `cloud` announces that it takes the machine away.")
     cloud: Cloud | None = key(
-        None, "", "The cloud whose metadata service is asked for such announcements. Default: none is."
+        None, "", "The cloud whose metadata service is asked for such announcements. Default: no cloud is asked."
     )
     metadata_url: str | None = key(None, "", "The address of the metadata service. Default: that of the cloud.")
     ups: Response = key("pause", "", "When the battery of `ups_name` is almost empty.")
     ups_name: Annotated[str, Meta(min_length=1)] | None = key(
-        None, "", 'A UPS as `upsc` of NUT takes it, such as "ups@localhost". Default: none.'
+        None, "", 'The name of a UPS that you give to `upsc` of NUT, such as "ups@localhost". Default: none.'
     )
     ups_runtime_secs: Annotated[float, Meta(ge=0, le=1e5)] = key(
-        120.0, "s", "On battery with less than this left counts as almost empty, as NUT's `LB` does."
+        120.0, "s", "On battery, less remaining runtime than this counts as almost empty. So does NUT's status `LB`."
     )
 
     @property
@@ -168,7 +169,7 @@ def load(path: Path | None) -> Settings:
     return settings
 
 
-def parse(data: dict[str, object], path: Path | None = None) -> Settings:
+def parse(data: dict[str, Any], path: Path | None = None) -> Settings:
     """Validate what a file holds. No secret of it is in an error.
 
     Raises:
@@ -176,9 +177,17 @@ def parse(data: dict[str, object], path: Path | None = None) -> Settings:
     """
     reader = tables.Tables(Settings, is_secret=True)
     settings: Settings = reader.read(data)
-    mistakes = reader.mistakes or [*_mistakes(settings)]
+    mistakes = reader.mistakes or [*_mistakes(settings), *_unannounced(data)]
     tables.require_none(mistakes, path)
     return settings
+
+
+def _unannounced(data: dict[str, Any]) -> Iterator[str]:
+    """Yield each answer to an interruption whose source the file does not name."""
+    given = data.get("interruptions", {})
+    for answer, source, example in (("spot", "cloud", "aws"), ("ups", "ups_name", "ups@localhost")):
+        if given.get(answer, "off") != "off" and source not in given:
+            yield f'interruptions.{answer}: nothing announces it without `{source}`. Add {source} = "{example}"'
 
 
 def _mistakes(settings: Settings) -> list[str]:

@@ -65,6 +65,8 @@ def test_a_file_with_secrets_must_be_private(tmp_path: Path, monkeypatch: pytest
         ('[interruptions]\nmetadata_url = "http://a/latest"', "interruptions.metadata_url: expected http://HOST"),
         ('[interruptions]\nups_name = "-l"', "interruptions.ups_name: expected the name of a UPS"),
         ("[interruptions]\nups_runtime_secs = -1", "interruptions.ups_runtime_secs: expected"),
+        ('[interruptions]\nups = "save"', "interruptions.ups: nothing announces it without `ups_name`. Add ups_name ="),
+        ('[interruptions]\nspot = "save"', "interruptions.spot: nothing announces it without `cloud`. Add cloud ="),
         ("watch = 3", "watch: expected a table, [watch], got a number"),
         ('[watch]\nchannels = "x"', "watch.channels: expected a list of strings, got a string of 1 character"),
     ],

@@ -32,8 +32,8 @@ class SystemBus:
             from jeepney.io.blocking import open_dbus_connection
         except ImportError:
             raise AbsentError(
-                f"sleep and shutdown are not noticed: the package `jeepney` is not installed. Install it with "
-                f"`{install_command('watch')}`."
+                "the package `jeepney` is not installed: trainerd does not save before sleep and shutdown. Install it "
+                f"with `{install_command('watch')}`."
             ) from None
         self._logind = DBusAddress(_PATH, bus_name=_LOGIND, interface=_MANAGER)
         self._signals: deque[Any] = deque(maxlen=_KEPT)
@@ -133,6 +133,9 @@ def _as_source_error() -> Iterator[None]:
         said = " ".join(printable(str(each)) for each in error.data)
         raise SourceError(f"the system bus answers with {error.name}: {said}") from error
     except FileNotFoundError as error:
-        raise AbsentError("sleep and shutdown are not noticed: this machine has no system bus") from error
+        raise AbsentError(
+            "this machine has no system bus: trainerd does not save before sleep and shutdown. Other events are still "
+            "reported"
+        ) from error
     except (OSError, AuthenticationError, RuntimeError) as error:
         raise SourceError(f"the system bus cannot be used: {error}") from error

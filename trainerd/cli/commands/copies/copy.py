@@ -9,7 +9,7 @@ import threading
 import click
 
 from trainerd.cli import as_owner, options
-from trainerd.cli.advice import require_run
+from trainerd.cli.advice import how_to_start, require_run
 from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
 from trainerd.cli.usage import Real
@@ -20,7 +20,7 @@ from trainerd.copies.contents import JobFiles
 from trainerd.copies.copier import CopiedRun
 from trainerd.copies.process import copy_once, follow, only_copier, policy_of, writer_of
 from trainerd.daemon import logs
-from trainerd.errors import ConfigError, UsageError
+from trainerd.errors import ConfigError, NotRunningError, UsageError
 from trainerd.history.run_job import is_program, job_of
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system.process_identity import be_modest
@@ -44,21 +44,29 @@ SENDS = "sends files of the run elsewhere"
 )
 @options.of_one_argument
 @click.option("--to", metavar="URL", help="The destination. Default: `to` in the table [copy] of the config.")
-@click.option("--once", is_flag=True, help="Copy what there is now, and exit.")
-@click.option("--max-mbit", type=Real(0.0), help="The most that is sent, in Mbit/s. Default: the config's `max_mbit`.")
+@click.option("--once", is_flag=True, help="Copy the present checkpoints and files, then exit.")
+@click.option("--max-mbit", type=Real(0.0), help="The upload limit, in Mbit/s. Default: the config's `max_mbit`.")
 @click.option(
     "--take-over",
     is_flag=True,
-    help="Write to a URL that another machine or run directory has written to, from now on.",
+    help="Become the writer of a copy that another machine or run directory wrote.",
 )
 def command(run: options.RunOptions, to: str | None, once: bool, max_mbit: float | None, take_over: bool) -> None:
     """Copy checkpoints, events, config and source of a run to a URL, and each new checkpoint as it appears.
 
     It runs beside the trainer at low priority, until Ctrl-C or SIGTERM. A checkpoint counts as copied when its bytes
-    were verified at the destination. `trainerd fetch URL DIR` brings the run back on any machine.
+    were verified at the destination. `trainerd fetch URL DIR` restores the run on any machine.
     """
     rundir = options.run_to_change(run)
-    require_run(rundir)
+    try:
+        require_run(rundir)
+    except NotRunningError:
+        if run.logdir is not None:
+            raise
+        start = how_to_start(rundir, run, "run")
+        raise NotRunningError(
+            f"there is no run in {rundir.path} yet. {start} starts it; start the copy after that."
+        ) from None
     as_owner.require_owner(rundir, SENDS)
     config, copied = run_to_copy(rundir, run)
     destination = destination_of(to, config)
@@ -69,8 +77,8 @@ def command(run: options.RunOptions, to: str | None, once: bool, max_mbit: float
         if once:
             with contextlib.closing(connect(destination, most)) as copy:
                 status = copy_once(copied, copy, takes_over=take_over).status
-            count = counted(len(status.steps), "checkpoint")
-            say(f"copied {count} to {destination}; the newest is of step {status.step}")
+            newest = f", newest step {status.step:,}" if status.step is not None else ""
+            say(f"The copy at {destination} is complete: {counted(len(status.steps), 'checkpoint')}{newest}.")
             return
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, frame: stop.set())

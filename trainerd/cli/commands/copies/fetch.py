@@ -1,4 +1,4 @@
-"""`trainerd fetch`: bring a run back from its copy."""
+"""`trainerd fetch`: restore a run from its copy."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ from trainerd.history.choice import BEST
     "fetch",
     cls=CommandWithExamples,
     examples={
-        "trainerd fetch s3://bucket/runs/digits digits": "Bring the whole run into the new folder `digits`.",
-        "trainerd fetch file:///mnt/nas/digits digits best": "Bring its best checkpoint alone.",
+        "trainerd fetch s3://bucket/runs/digits digits": "Restore the whole run into the new folder `digits`.",
+        "trainerd fetch file:///mnt/nas/digits digits best": "Restore its best checkpoint alone.",
     },
     exits={
-        64: "The folder is not empty, or the copy has no such checkpoint.",
-        65: "There is no copy, no whole checkpoint in it, or a newer version of trainerd wrote it.",
-        74: "The destination could not be read, or the folder could not be written.",
+        64: "The folder is not empty, or the copy has no checkpoint STEP.",
+        65: "The URL holds no copy, no checkpoint in it verifies, or a newer trainerd wrote it.",
+        74: "The copy could not be read, or the folder could not be written.",
     },
 )
 @click.argument("url", metavar="URL")
 @click.argument("folder", metavar="DIR", type=GivenPath(path_type=Path, file_okay=False))
 @click.argument("where", metavar=f"[STEP|{BEST}|{LATEST}]", required=False)
 def command(url: str, folder: Path, where: str | None) -> None:
-    """Bring a run from its copy into a new folder: run directory, config and source of the job.
+    """Restore a run from its copy into a new folder.
 
-    Each byte is verified. The folder appears as a whole or not at all. Without STEP all checkpoints of the copy are
-    fetched. The data that the job reads are not in the copy: put them where the job expects them.
+    It has the run directory, the config and the source of the job. Each byte is verified. The folder appears as a
+    whole or not at all. Without STEP all checkpoints of the copy are fetched. The data that the job reads are not in
+    the copy: put them where the job expects them.
     """
     try:
         destination = Destination.parse(url)
@@ -48,7 +49,7 @@ def command(url: str, folder: Path, where: str | None) -> None:
     folder = folder.absolute()
     with contextlib.closing(connect(destination)) as copy:
         found = fetch(copy, folder, where, say)
-    _warn(found)
+    _warn(found, destination)
     if found.config is not None:
         start = f"`{options.command_line('run', _short(found.config))}`"
     else:
@@ -56,14 +57,16 @@ def command(url: str, folder: Path, where: str | None) -> None:
     say(f"{start} resumes the run from step {found.resumes_at:,}. The data that the job reads were not copied.")
 
 
-def _warn(found: FetchedRun) -> None:
+def _warn(found: FetchedRun, destination: Destination) -> None:
     for step in found.missing:
-        say(f"warning: the checkpoint of step {step} is damaged in the copy, and was left out.", err=True)
+        say(f"warning: the checkpoint of step {step:,} is damaged in the copy, and was left out.", err=True)
     if (writer := found.about.writer) is not None:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(found.about.at))
+        config, logdir = (_short(found.config), None) if found.config is not None else (None, found.rundir.path)
+        take_over = options.command_line("copy", config, logdir, ("--to", str(destination), "--take-over"))
         say(
             f"warning: {writer.logdir} on {writer.host} writes to this copy since {when}. Do not train the run in both "
-            "places. `trainerd copy --take-over` from here continues the copy.",
+            f"places. `{take_over}` continues the copy from here.",
             err=True,
         )
 

@@ -28,9 +28,10 @@ from trainerd.rundir.state import Phase, read_state
         "trainerd move digits file:///mnt/nas/digits": "Move the run `digits` by way of a NAS.",
     },
     exits={
-        69: "The run ended without a checkpoint of its last step: it is not moved.",
+        69: "The run was killed or failed. Start it, then move it.",
         74: "The destination could not be read or written. The run is paused.",
         75: "Another process copies this run, or another run directory writes to the URL.",
+        78: "The config or the credentials are wrong, or the URL holds the copy of another run.",
     },
 )
 @click.argument("url", metavar="URL")
@@ -39,7 +40,7 @@ def command(run: options.RunOptions, url: str) -> None:
     """Pause a run, copy all of it to URL, verify the copy, and print what resumes the run on another machine.
 
     The copy is then free for the other machine to write to. Nothing is deleted here: do not start the run here again.
-    A `trainerd copy` that follows the run must be stopped before.
+    Stop `trainerd copy` of this run first.
     """
     rundir = options.run_to_change(run)
     require_run(rundir)
@@ -61,10 +62,10 @@ def command(run: options.RunOptions, url: str) -> None:
             copier = copy_once(copied, copy)
             saved = state.last_checkpoint if state is not None else None
             if saved is not None and copier.status.is_behind(saved):
-                raise DataError(f"the checkpoint of step {saved.step} is damaged: the run is copied, and not moved.")
+                raise DataError(f"the checkpoint of step {saved.step:,} is damaged: the run is copied, and not moved.")
             copier.release()
     folder = shlex.quote(rundir.path.name)
-    say(f"moved the run at step {copier.status.step} to {destination}. On the other machine:\n")
+    say(f"moved the run at step {copier.status.step:,} to {destination}. On the other machine:\n")
     say(f"    trainerd fetch {destination} {folder}")
     if copied.job is not None:
         say(f"    trainerd run --config {folder}/trainerd.toml")

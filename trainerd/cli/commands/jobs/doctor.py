@@ -42,7 +42,7 @@ from trainerd.text import counted
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, on one line.")
 def command(run: options.RunOptions, python: Path | None, as_json: bool) -> None:
-    """Diagnose a run: disk, file system, permissions, clock, unit, memory, versions, GPU.
+    """Diagnose a run: disk, file system, permissions, clock, unit, memory, memory tier, versions, GPU.
 
     Each problem is shown with its cure. The run directory is not changed, and TensorFlow is not imported.
     """

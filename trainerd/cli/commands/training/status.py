@@ -46,7 +46,7 @@ _ROOM = 1 << 16  # bytes: with less than that state.json itself may not be writt
     "--json", "as_json", is_flag=True, help="Print the fields of state.json, `running` and `copy`, on one line."
 )
 def command(run: options.RunOptions, watch: bool, as_json: bool) -> None:
-    """Show how a run is doing: phase, step, metrics, rate, last checkpoint, memory.
+    """Show how a run is doing: phase, step, metrics, rate, what is saved on disk, in memory and in the copy.
 
     It works while the run trains, after it has ended, and after it was killed.
     """
