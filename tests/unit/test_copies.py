@@ -539,6 +539,30 @@ def test_an_older_list_of_files_stands_in_for_a_damaged_one(
     assert fetched(store, tmp_path / "back").steps == [10, 20, 30, 40]
 
 
+def test_a_fetch_does_not_resume_what_a_rollback_left_behind(
+    rundir: RunDirectory, store: MemoryStore, tmp_path: Path
+) -> None:
+    """The copier is killed after the list of files, before the checkpoint that the list names."""
+    back(rundir, 10)
+    write(rundir, 15)
+    del store.contents["checkpoints/model.ckpt-10.json"]
+
+    def kill(name: str) -> None:
+        if name == "checkpoints/model.ckpt-15.json":
+            raise Killed
+
+    store.on_put = kill
+    with pytest.raises(Killed):
+        copied(rundir, store)
+    for where in (None, "latest"):
+        with pytest.raises(
+            DataError, match=r"resumes: 15, 10\. It has others, .*: 30, 20\. .*`trainerd fetch memory DIR 30`"
+        ):
+            fetched(store, tmp_path / "back", where)
+    assert not (tmp_path / "back").exists()
+    assert fetched(store, tmp_path / "chosen", "30").resumes_at == 30
+
+
 def test_a_fetch_while_a_copier_works_takes_the_list_that_is_new(
     rundir: RunDirectory, store: MemoryStore, tmp_path: Path
 ) -> None:
