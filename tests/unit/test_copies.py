@@ -16,13 +16,16 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.fake import FakeSnapshot
 from tests.unit.conftest import Cli, FakeTime
 from tests.unit.test_rollback import back, steps_of, value_at, write
 from trainerd.checkpoints import latest
 from trainerd.checkpoints import manifest as manifests
+from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config.destination import Destination
+from trainerd.config.fingerprint import SOURCE
 from trainerd.config.parse import parse
 from trainerd.copies.contents import JobFiles
 from trainerd.copies.copier import FILES_SECS, CopiedRun, Copier
@@ -287,6 +290,55 @@ def test_a_damaged_checkpoint_is_not_copied_and_stops_no_other(rundir: RunDirect
     rundir.index(30).write_bytes(b"31")
     store = MemoryStore()
     assert copied(rundir, store).status.steps == [10, 20]
+
+
+def about_job(folder: Path, rundir: RunDirectory, *names: str) -> JobFiles:
+    """Return the files of a job of these source files; a checkpoint of it is written."""
+    source = "; ".join(f"{name} 0123456789abcdef" for name in names)
+    CheckpointStore(rundir).publish(FakeSnapshot(10, 1.0), About("schedule", fingerprint={SOURCE: source}))
+    return JobFiles(folder, 'entry = "job:job"\n', "run")
+
+
+def test_a_source_file_that_is_a_link_is_copied_as_the_file(rundir: RunDirectory, tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    for name in ("project", "shared"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "shared" / "net.py").write_text("shared")
+    (folder / "net.py").symlink_to(Path("..", "shared", "net.py"))
+    (folder / "circle.py").symlink_to("circle.py")
+    (folder / "job.py").write_text("job")
+    identified(rundir)
+    job = about_job(folder, rundir, "job.py", "net.py", "circle.py", "gone.py")
+    store = MemoryStore()
+    copy_once(run_of(rundir, job=job), RunCopy(store, "memory"))
+    fetched(store, tmp_path / "back")
+    back = {path.name: path.read_text() for path in (tmp_path / "back").glob("*.py")}
+    assert back == {"job.py": "job", "net.py": "shared"}
+
+
+def test_a_file_that_cannot_be_read_stays_as_it_was_copied_and_stops_no_checkpoint(
+    rundir: RunDirectory, tmp_path: Path, clock: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    identified(rundir)
+    write(rundir, 10)
+    pin, store = rundir.pin(10), MemoryStore()
+    (rundir.path / "events.out.tfevents.1.x").symlink_to("/etc/passwd")
+    pin.write_bytes(b"mine")
+    copier = Copier(run_of(rundir), clock=clock, timer=clock)
+    copier.open(RunCopy(store, "memory"), read_state(rundir.state))
+    while copier.check():
+        pass
+    pin.unlink()
+    pin.symlink_to("/etc/passwd")
+    for step in (20, 30):
+        write(rundir, step)
+        while copier.check():
+            pass
+    assert copier.status.steps == [10, 20, 30] and copier.status.error is None
+    unread = [record.message for record in caplog.records if "is a symbolic link" in record.message]
+    assert len(unread) == 2 and all(" is not copied: cannot read " in message for message in unread)
+    found = fetched(store, tmp_path / "back").rundir
+    assert found.pin(10).read_bytes() == b"mine" and not (found.path / "events.out.tfevents.1.x").exists()
 
 
 def test_events_are_copied_again_in_time_and_only_their_end(rundir: RunDirectory, clock: FakeTime) -> None:

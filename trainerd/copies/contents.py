@@ -60,12 +60,22 @@ class JobFiles:
         return cls(folder, edit.changed(text, changes), logdir)
 
     def paths(self, newest: Manifest | None) -> dict[str, Path]:
-        """Return the files that the job was imported from, as the newest checkpoint names them, and as they are now."""
+        """Return the files that the job was imported from, as the newest checkpoint names them, and as they are now.
+
+        A source file may be a link to a file that several jobs share. Then the path is the one of that file.
+        """
         if self.folder is None or newest is None:
             return {}
         source = newest.fingerprint.get(SOURCE) or newest.fingerprint.get(PROGRAM_SOURCE) or ""
         names = [name for name in names_of(source) if is_inside(name) and name != NAME]
-        return {name: self.folder / name for name in names if (self.folder / name).is_file()}
+        return {name: _followed(self.folder / name) for name in names}
+
+
+def _followed(path: Path) -> Path:
+    """Return the path that a link leads to; the link itself if that is not known, so that a read has the error."""
+    with contextlib.suppress(OSError):
+        return safe_paths.followed(path)
+    return path
 
 
 def is_inside(name: str) -> bool:

@@ -20,11 +20,12 @@ from trainerd.copies.layout import JOB, AboutCopy, CopyIndex, CopyWriter, RunCop
 from trainerd.copies.local import LocalCheckpoints
 from trainerd.copies.plan import CopySituation, garbage
 from trainerd.copies.status import CopyStatus, read_copy_status
-from trainerd.errors import ConfigError, CopyError, InUseError, NotRunningError
+from trainerd.errors import ConfigError, CopyError, InUseError, NotRunningError, StorageError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.runs import Stamp, stamp_of
 from trainerd.rundir.state import State
-from trainerd.system.durable_files import storage, storage_error, xxh128_of
+from trainerd.system import safe_paths
+from trainerd.system.durable_files import storage_error, xxh128_of
 from trainerd.system.regular_files import read_regular
 from trainerd.text import size
 
@@ -84,6 +85,7 @@ class Copier:
         self._indexes: dict[int, CopyIndex] = {}
         self._numbers: set[int] = set()  # of all indexes, the damaged ones too
         self._parts_of: dict[str, tuple[Stamp | None, list[FileRecord]]] = {}
+        self._unread: dict[str, str] = {}  # the other files that cannot be read, and why
         self._local = LocalCheckpoints(run.rundir, run.policy)
         self._damaged: set[tuple[int, float]] = set()  # checkpoints of the run directory, by step and time
 
@@ -299,16 +301,36 @@ class Copier:
         self._say(files_at=self._clock())
 
     def _parts(self, name: str, path: Path) -> list[FileRecord] | None:
-        """Return the parts of a file, which are sent if they are new; None if it was removed meanwhile."""
+        """Return the parts of a file, which are sent if they are new; None if it was removed meanwhile.
+
+        A file that cannot be read does not keep checkpoints from being copied: it stays as it was copied last.
+        """
         stamp = stamp_of(path)
         known = self._parts_of.get(name)
         if known is not None and known[0] == stamp:
             return known[1]
-        with storage(f"read {path}", missing_ok=True):
+        try:
             parts = [self._part(part) for part in parts_of(path)]
-            self._parts_of[name] = (stamp, parts)
-            return parts
-        return None
+        except safe_paths.MISSING:
+            return None
+        except OSError as error:
+            self._report_unread(name, storage_error(error, f"read {path}"))
+            return self._parts_before(name)
+        self._unread.pop(name, None)
+        self._parts_of[name] = (stamp, parts)
+        return parts
+
+    def _report_unread(self, name: str, error: StorageError) -> None:
+        """Log once that a file is not copied."""
+        if self._unread.get(name) != str(error):
+            log.warning("%s is not copied: %s", name, error, extra={"event": "copy-unread"})
+        self._unread[name] = str(error)
+
+    def _parts_before(self, name: str) -> list[FileRecord] | None:
+        """Return the parts of a file as they were copied last; None if they are not all there."""
+        last = self._indexes[max(self._indexes)] if self._indexes else None
+        parts = last.files.get(name) if last is not None else None
+        return parts if parts is not None and all(part.xxh128 in self._trusted for part in parts) else None
 
     def _part(self, content: bytes) -> FileRecord:
         record = record_of(content)

@@ -173,8 +173,8 @@ def _fetch_checkpoints(
 def _nothing_to_resume_from(copy: RunCopy, order: Sequence[int], rest: Sequence[int]) -> DataError:
     """Return the error for a copy whose whole checkpoints are none of those that the run resumes from."""
     return DataError(
-        f"{copy.url} has no whole checkpoint of those from which the run resumes: {_listed(order)}. It has others, which "
-        f"the run may have left behind: {_listed(rest)}. To take one of them, name its step: "
+        f"{copy.url} has no whole checkpoint of those from which the run resumes: {_listed(order)}. It has others, "
+        f"which the run may have left behind: {_listed(rest)}. To take one of them, name its step: "
         f"`trainerd fetch {copy.url} DIR {rest[0]}`."
     )
 
