@@ -34,7 +34,7 @@ from trainerd.copies.layout import CopyIndex, CopyWriter, RunCopy, record_of
 from trainerd.copies.process import copy_once, follow, only_copier
 from trainerd.copies.rclone import require_private_credentials
 from trainerd.copies.status import CopyStatus, read_copy_status
-from trainerd.copies.store import FolderStore, MissingError
+from trainerd.copies.store import PIECE, FolderStore, MissingError
 from trainerd.errors import ConfigError, CopyError, DataError, InUseError, NotRunningError, UsageError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import LastCheckpoint, Phase, State, read_state
@@ -360,6 +360,36 @@ def test_events_are_copied_again_in_time_and_only_their_end(rundir: RunDirectory
     copier.check()
     assert [name.partition("/")[0] for name in store.puts] == ["objects", "indexes"]
     assert read_copy_status(rundir) == copier.status and copier.status.files_at == clock.now
+
+
+def test_of_an_event_file_that_has_grown_only_the_end_is_read(
+    rundir: RunDirectory, tmp_path: Path, clock: FakeTime
+) -> None:
+    write(rundir, 10)
+    identified(rundir)
+    events, store = rundir.path / "events.out.tfevents.1.x", MemoryStore()
+    events.write_bytes(os.urandom(2 * PIECE + 5))
+    copier = Copier(run_of(rundir), clock=clock, timer=clock)
+    copier.open(RunCopy(store, "memory"), read_state(rundir.state))
+
+    def copied_as() -> bytes:
+        clock.now += FILES_SECS
+        while copier.check():
+            pass
+        return (fetched(store, tmp_path / f"{clock.now}").rundir.path / events.name).read_bytes()
+
+    first = copied_as()
+    assert first == events.read_bytes()
+    with events.open("r+b") as file:
+        file.write(b"changed")
+        file.seek(0, os.SEEK_END)
+        file.write(b"more" * PIECE)
+    assert copied_as() == first + b"more" * PIECE, "the first part was not read again"
+    events.with_suffix(".new").write_bytes(b"another" * PIECE)
+    events.with_suffix(".new").rename(events)
+    assert copied_as() == events.read_bytes()
+    events.write_bytes(b"shorter")
+    assert copied_as() == b"shorter"
 
 
 @pytest.fixture(scope="module")

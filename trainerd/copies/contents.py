@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from trainerd.checkpoints.manifest import Manifest
 from trainerd.config import edit
@@ -109,15 +109,24 @@ def _event_files_below(root: Path, folder: str, depth: int) -> Iterator[str]:
             yield from _event_files_below(root, f"{path}/", depth - 1)
 
 
-def parts_of(path: Path) -> Iterator[bytes]:
+def is_appended_to(name: str) -> bool:
+    """Return whether whoever writes a file appends to it, and changes nothing that is in it: an event file."""
+    return PurePosixPath(name).name.startswith(_EVENTS)
+
+
+def parts_of(path: Path, first: int = 0) -> Iterator[bytes]:
     """Yield a file in parts of one size, up to the size that it has now: what is appended changes the last one alone.
+
+    Args:
+      path: the file.
+      first: how many parts to pass over.
 
     Raises:
       OSError: it cannot be read.
     """
     with open_to_read(path) as file:
-        left = os.fstat(file.fileno()).st_size
-        while left and (part := file.read(min(PIECE, left))):
+        left = os.fstat(file.fileno()).st_size - file.seek(first * PIECE)
+        while left > 0 and (part := file.read(min(PIECE, left))):
             left -= len(part)
             yield part
 

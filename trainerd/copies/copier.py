@@ -15,11 +15,12 @@ from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.manifest import DamagedError, FileRecord, Manifest
 from trainerd.checkpoints.retention import Policy
 from trainerd.copies.checked import FORMAT
-from trainerd.copies.contents import JobFiles, files_of_run, opened_files, parts_of
+from trainerd.copies.contents import JobFiles, files_of_run, is_appended_to, opened_files, parts_of
 from trainerd.copies.layout import JOB, AboutCopy, CopyIndex, CopyWriter, RunCopy, record_of
 from trainerd.copies.local import LocalCheckpoints
 from trainerd.copies.plan import CopySituation, garbage
 from trainerd.copies.status import CopyStatus, read_copy_status
+from trainerd.copies.store import PIECE
 from trainerd.errors import ConfigError, CopyError, InUseError, NotRunningError, StorageError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.runs import Stamp, stamp_of
@@ -309,8 +310,9 @@ class Copier:
         known = self._parts_of.get(name)
         if known is not None and known[0] == stamp:
             return known[1]
+        parts = self._full_parts(name, stamp)
         try:
-            parts = [self._part(part) for part in parts_of(path)]
+            parts += [self._part(part) for part in parts_of(path, len(parts))]
         except safe_paths.MISSING:
             return None
         except OSError as error:
@@ -319,6 +321,15 @@ class Copier:
         self._unread.pop(name, None)
         self._parts_of[name] = (stamp, parts)
         return parts
+
+    def _full_parts(self, name: str, stamp: Stamp | None) -> list[FileRecord]:
+        """Return the parts of a file that need no second read: the full ones of an event file that has grown."""
+        before, parts = self._parts_of.get(name, (None, []))
+        if stamp is None or before is None or not is_appended_to(name):
+            return []
+        (_, inode, size, _), (_, inode_before, size_before, _) = stamp, before
+        has_grown = inode == inode_before and size > size_before
+        return [part for part in parts if part.bytes == PIECE] if has_grown else []
 
     def _report_unread(self, name: str, error: StorageError) -> None:
         """Log once that a file is not copied."""
