@@ -131,7 +131,7 @@ class AzureSpot:
         self._service, self._clock = service, clock
         self._machine = ""
         self._timeout = self._FIRST_SECS
-        self._announced = ""
+        self._announced: set[str] = set()  # of the events that are scheduled still
 
     def poll(self) -> MachineInterruption | None:
         if not self._machine:
@@ -142,9 +142,12 @@ class AzureSpot:
         require_status(answer, self._EVENTS)
         self._timeout = 10.0
         events = _object(answer, self._EVENTS).get("Events")
-        for event in events if isinstance(events, list) else ():
-            if (found := self._interruption(event)) is not None:
-                return found
+        scheduled = [self._interruption(event) for event in events] if isinstance(events, list) else []
+        found = {each.key: each for each in scheduled if each is not None}
+        self._announced &= found.keys()
+        for key in found.keys() - self._announced:
+            self._announced.add(key)
+            return found[key]
         return None
 
     def _interruption(self, event: object) -> MachineInterruption | None:
@@ -155,9 +158,6 @@ class AzureSpot:
         if not isinstance(machines, list) or self._machine not in machines:
             return None
         kind, key = _text(event, "EventType"), _text(event, "EventId")
-        if key == self._announced:
-            return None
-        self._announced = key
         secs = _secs_until(_mail_time(event.get("NotBefore")), self._clock(), self._NOTICE_SECS)
         return MachineInterruption("spot", f"azure {key}", f"Azure takes the machine away ({kind})", secs)
 
