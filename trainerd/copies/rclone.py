@@ -32,8 +32,15 @@ _START_SECS = 30.0
 _CALL_SECS = 300.0  # for an answer: to list or to delete takes seconds, and rclone has time limits of its own
 _POLL_SECS = 0.05
 _NOT_FOUND = 404
-_OWN_CHECKSUMS = ("s3", "gs", "sftp")  # whose checksum is one of the bytes that they have, and rclone compares it
-_OPTIONS = ("--retries", "1", "--low-level-retries", "3", "--contimeout", "15s", "--timeout", "60s", "--ignore-times")
+# Whose checksum is one of the bytes that they have, and rclone compares it: up to which size.
+# S3 computes the MD5 of an upload in one part alone. The one of an upload in several parts is metadata that rclone has
+# written itself, so it says nothing of the bytes that are there. The options fix which uploads have several parts.
+_S3_CUTOFF = 200 << 20  # rclone's default
+_OWN_CHECKSUMS = {"s3": _S3_CUTOFF, "gs": sys.maxsize, "sftp": sys.maxsize}
+_OPTIONS = (
+    *("--retries", "1", "--low-level-retries", "3", "--contimeout", "15s", "--timeout", "60s", "--ignore-times"),
+    *("--s3-upload-cutoff", f"{_S3_CUTOFF}B", "--multi-thread-streams", "0"),
+)
 # Variables of the environment may set these, and rclone would then send nothing, or not compare what it has sent.
 _NEVER = (
     "dry-run",
@@ -147,7 +154,7 @@ class RcloneStore:
         if not status["success"]:
             raise CopyError(f"cannot {doing}: {_first_line(status.get('error'))}.")
         moved(size)
-        return self._destination.scheme in _OWN_CHECKSUMS and self._has_checksum(name)
+        return size < _OWN_CHECKSUMS.get(self._destination.scheme, 0) and self._has_checksum(name)
 
     def _has_checksum(self, name: str) -> bool:
         """Return whether the destination has a checksum of a content: rclone compares none with one that is missing."""
