@@ -747,6 +747,7 @@ def test_a_wrong_url_is_named_without_its_secret(url: str, message: str) -> None
 
 
 def test_credentials_that_others_may_read_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
     file = tmp_path / "credentials"
     file.touch(0o644)
     require_private_credentials("s3", {"AWS_SHARED_CREDENTIALS_FILE": str(file), "RCLONE_CONFIG": "/none"})
@@ -756,6 +757,38 @@ def test_credentials_that_others_may_read_are_refused(tmp_path: Path, monkeypatc
     require_private_credentials("sftp", {"AWS_SHARED_CREDENTIALS_FILE": str(file), "RCLONE_CONFIG": "/none"})
     file.chmod(0o600)
     require_private_credentials("s3", {"AWS_SHARED_CREDENTIALS_FILE": str(file), "RCLONE_CONFIG": str(file)})
+
+
+@pytest.mark.parametrize(
+    ("scheme", "name", "environ"),
+    [
+        ("s3", "{home}/.aws/credentials", {}),
+        ("s3", "{home}/.aws/config", {}),
+        ("s3", "{home}/aws", {"AWS_CONFIG_FILE": "{home}/aws"}),
+        ("gs", "{home}/.config/gcloud/application_default_credentials.json", {}),
+        ("sftp", "{home}/xdg/rclone/rclone.conf", {"XDG_CONFIG_HOME": "{home}/xdg"}),
+        ("sftp", "{home}/.config/rclone/rclone.conf", {"XDG_CONFIG_HOME": "{home}/xdg"}),
+        ("sftp", "{home}/.rclone.conf", {}),
+    ],
+)
+def test_credentials_are_searched_where_the_tools_of_a_service_have_them(
+    scheme: str, name: str, environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file, given = Path(name.format(home=tmp_path)), {key: each.format(home=tmp_path) for key, each in environ.items()}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("[default]\naws_secret_access_key = x\n")
+    file.chmod(0o640)
+    with pytest.raises(ConfigError, match=f"{file} holds credentials, and others may read it"):
+        require_private_credentials(scheme, given)
+    file.chmod(0o600)
+    require_private_credentials(scheme, given)
+
+
+def test_an_aws_config_without_secrets_may_be_read_by_all(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("[default]\nregion = eu-west-1\n")
+    environ = {"RCLONE_CONFIG": "/none", "AWS_SHARED_CREDENTIALS_FILE": "/none"}
+    require_private_credentials("s3", environ | {"AWS_CONFIG_FILE": str(tmp_path / "config")})
 
 
 def test_a_limit_slows_the_upload(tmp_path: Path, clock: FakeTime) -> None:

@@ -16,14 +16,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from string import Template
 from typing import Any
 from urllib.parse import quote
 
 from trainerd.config.destination import Destination
 from trainerd.copies.store import PIECE, MissingError
 from trainerd.errors import ConfigError, CopyError
+from trainerd.system.durable_files import storage
 from trainerd.system.extras import install_command
 from trainerd.system.fork import ends_with_parent
 from trainerd.system.private_files import require_private
@@ -66,14 +68,22 @@ _DEFAULTS = {
     "RCLONE_SFTP_KNOWN_HOSTS_FILE": "~/.ssh/known_hosts",
 }
 _BACKENDS = {"s3": ":s3:", "gs": ":gcs:", "az": ":azureblob:"}
-# Files of credentials: the variable that names one, and where it is without that.
-_CREDENTIALS = {
-    "s3": {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "RCLONE_S3_SHARED_CREDENTIALS_FILE": ""},
-    "gs": {"GOOGLE_APPLICATION_CREDENTIALS": "", "RCLONE_GCS_SERVICE_ACCOUNT_FILE": ""},
-    "az": {"RCLONE_AZUREBLOB_SERVICE_PRINCIPAL_FILE": ""},
-    "sftp": {"RCLONE_SFTP_KEY_FILE": ""},
+# Files of credentials: the variable that names one, and where it is searched without that. The first that exists counts.
+_CREDENTIALS: dict[str, dict[str, tuple[str, ...]]] = {
+    "s3": {
+        "AWS_SHARED_CREDENTIALS_FILE": ("~/.aws/credentials",),
+        "AWS_CONFIG_FILE": ("~/.aws/config",),
+        "RCLONE_S3_SHARED_CREDENTIALS_FILE": (),
+    },
+    "gs": {
+        "GOOGLE_APPLICATION_CREDENTIALS": ("~/.config/gcloud/application_default_credentials.json",),
+        "RCLONE_GCS_SERVICE_ACCOUNT_FILE": (),
+    },
+    "az": {"RCLONE_AZUREBLOB_SERVICE_PRINCIPAL_FILE": ()},
+    "sftp": {"RCLONE_SFTP_KEY_FILE": ()},
 }
-_CONFIG = {"RCLONE_CONFIG": "~/.config/rclone/rclone.conf"}
+_CONFIG = {"RCLONE_CONFIG": ("$XDG_CONFIG_HOME/rclone/rclone.conf", "~/.config/rclone/rclone.conf", "~/.rclone.conf")}
+_AWS_SECRETS = (b"aws_secret_access_key", b"aws_session_token")  # many configs have a region alone
 
 
 class RcloneStore:
@@ -312,7 +322,26 @@ def require_private_credentials(scheme: str, environ: Mapping[str, str]) -> None
       ConfigError: somebody may.
     """
     for variable, usual in (_CONFIG | _CREDENTIALS.get(scheme, {})).items():
-        path = environ.get(variable) or usual
+        named = environ.get(variable)
+        found = _first_file([named] if named else usual, environ)
+        if found is not None and _has_secrets(variable, found):
+            require_private(found, "credentials")
+
+
+def _first_file(paths: Iterable[str], environ: Mapping[str, str]) -> Path | None:
+    """Return the first of these files that is there."""
+    for path in paths:
         with contextlib.suppress(RuntimeError):  # there is no home
-            if path and (file := Path(path).expanduser()).is_file() and file.stat().st_size:
-                require_private(file, "credentials")
+            file = Path(Template(path).safe_substitute(environ)).expanduser()
+            if file.is_absolute() and file.is_file():
+                return file
+    return None
+
+
+def _has_secrets(variable: str, file: Path) -> bool:
+    """Return whether a file of credentials has any."""
+    with storage(f"read {file}"):
+        if variable == "AWS_CONFIG_FILE":
+            content = file.read_bytes()
+            return any(each in content for each in _AWS_SECRETS)
+        return file.stat().st_size > 0
