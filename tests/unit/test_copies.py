@@ -31,7 +31,7 @@ from trainerd.copies.contents import JobFiles
 from trainerd.copies.copier import FILES_SECS, CopiedRun, Copier
 from trainerd.copies.fetch import FetchedRun, fetch
 from trainerd.copies.layout import CopyIndex, CopyWriter, RunCopy, record_of
-from trainerd.copies.process import copy_once, follow, only_copier
+from trainerd.copies.process import copy_once, follow, only_copier, writer_of
 from trainerd.copies.rclone import require_private_credentials
 from trainerd.copies.status import CopyStatus, read_copy_status
 from trainerd.copies.store import PIECE, FolderStore, MissingError
@@ -853,6 +853,11 @@ def test_status_and_checkpoints_show_the_copy(cli: Cli, rundir: RunDirectory, st
     shown = json.loads(cli("checkpoints", logdir, "--json")[1])
     of_this_line = [entry for entry in shown if entry["line"] is None]
     assert ["copied" in entry["marks"] for entry in of_this_line] == [True, False], "another one of step 20 is copied"
+    saved = LastCheckpoint(20, "", "", None, 0, 0.0)
+    State(Phase.PAUSED, run_id="r1", last_checkpoint=saved).write(rundir.state)
+    assert "step 20 is not copied yet" in cli("status", logdir)[1]
+    copied(rundir, store)
+    assert "is not copied yet" not in cli("status", logdir)[1]
 
 
 def test_a_move_needs_a_paused_run_and_frees_the_copy(cli: Cli, rundir: RunDirectory, tmp_path: Path) -> None:
@@ -869,6 +874,22 @@ def test_a_move_needs_a_paused_run_and_frees_the_copy(cli: Cli, rundir: RunDirec
         assert about is not None and about.writer is None
         copy_once(run_of(rundir, writer=THERE), copy)
     assert cli("move", logdir, url)[0] == 75
+
+
+def test_a_move_does_not_take_an_old_copy_of_the_step_for_the_step(
+    cli: Cli, rundir: RunDirectory, tmp_path: Path
+) -> None:
+    write(rundir, 10, 20)
+    identified(rundir)
+    url = (tmp_path / "nas").as_uri()
+    copy_once(run_of(rundir, writer=writer_of(rundir)), RunCopy(FolderStore(tmp_path / "nas"), url))
+    back(rundir, 10)
+    write(rundir, 20, value=5.0)
+    (rundir.path / "model.ckpt-20.data-00000-of-00001").write_bytes(b"5.1")
+    saved = LastCheckpoint(20, "", "", None, 0, 0.0)
+    State(Phase.PAUSED, run_id="r1", last_checkpoint=saved).write(rundir.state)
+    code, text = cli("move", str(rundir.path), url)
+    assert code == 65 and "the checkpoint of step 20 is damaged: the run is copied, and not moved" in text
 
 
 def test_the_commands_say_what_is_wrong(cli: Cli, rundir: RunDirectory, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ _DEFAULTS = {
     "RCLONE_SFTP_KNOWN_HOSTS_FILE": "~/.ssh/known_hosts",
 }
 _BACKENDS = {"s3": ":s3:", "gs": ":gcs:", "az": ":azureblob:"}
-# Files of credentials: the variable that names one, and where it is searched without that. The first that exists counts.
+# Files of credentials: the variable that names one, and where it is without that. The first that exists counts.
 _CREDENTIALS: dict[str, dict[str, tuple[str, ...]]] = {
     "s3": {
         "AWS_SHARED_CREDENTIALS_FILE": ("~/.aws/credentials",),

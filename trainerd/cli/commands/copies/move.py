@@ -14,6 +14,7 @@ from trainerd.cli.commands.copies.copy import SENDS, destination_of, run_to_copy
 from trainerd.cli.say import say
 from trainerd.copies.connect import connect
 from trainerd.copies.process import copy_once, only_copier
+from trainerd.copies.status import snapshot_at
 from trainerd.errors import DataError, NotRunningError
 from trainerd.rundir import request_files
 from trainerd.rundir.lock import read_holder
@@ -60,7 +61,7 @@ def command(run: options.RunOptions, url: str) -> None:
         with contextlib.closing(connect(destination)) as copy:
             copier = copy_once(copied, copy)
             saved = state.last_checkpoint if state is not None else None
-            if saved is not None and copier.status.is_behind(saved):
+            if saved is not None and copier.status.is_behind(saved, snapshot_at(rundir, saved)):
                 raise DataError(f"the checkpoint of step {saved.step} is damaged: the run is copied, and not moved.")
             copier.release()
     folder = shlex.quote(rundir.path.name)
