@@ -876,6 +876,20 @@ def test_a_move_needs_a_paused_run_and_frees_the_copy(cli: Cli, rundir: RunDirec
     assert cli("move", logdir, url)[0] == 75
 
 
+def test_without_a_checkpoint_nothing_is_moved_and_a_copy_says_so(
+    cli: Cli, rundir: RunDirectory, tmp_path: Path
+) -> None:
+    State(Phase.PAUSED, run_id="r1").write(rundir.state)
+    url, logdir = (tmp_path / "nas").as_uri(), str(rundir.path)
+    code, text = cli("copy", logdir, "--to", url, "--once")
+    assert code == 0 and f"copied the files of the run to {url}, and no checkpoint" in text
+    code, text = cli("move", logdir, url)
+    assert code == 69 and "has no whole checkpoint: the run is copied, and not moved. Start it" in text
+    with contextlib.closing(RunCopy(FolderStore(tmp_path / "nas"), url)) as copy:
+        about = copy.about()
+        assert about is not None and about.writer is not None, "the copy stays this machine's"
+
+
 def test_a_move_does_not_take_an_old_copy_of_the_step_for_the_step(
     cli: Cli, rundir: RunDirectory, tmp_path: Path
 ) -> None:

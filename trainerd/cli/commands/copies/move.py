@@ -63,9 +63,15 @@ def command(run: options.RunOptions, url: str) -> None:
             saved = state.last_checkpoint if state is not None else None
             if saved is not None and copier.status.is_behind(saved, snapshot_at(rundir, saved)):
                 raise DataError(f"the checkpoint of step {saved.step} is damaged: the run is copied, and not moved.")
+            if copier.status.step is None:
+                raise NotRunningError(
+                    f"{rundir.path} has no whole checkpoint: the run is copied, and not moved. Start it, and move it "
+                    "after its first checkpoint."
+                )
             copier.release()
     folder = shlex.quote(rundir.path.name)
-    say(f"moved the run at step {copier.status.step} to {destination}. On the other machine:\n")
+    step = saved.step if saved is not None else copier.status.step
+    say(f"moved the run at step {step} to {destination}. On the other machine:\n")
     say(f"    trainerd fetch {destination} {folder}")
     if copied.job is not None:
         say(f"    trainerd run --config {folder}/trainerd.toml")
