@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -14,7 +13,6 @@ from trainerd.config import edit
 from trainerd.config.fingerprint import PROGRAM_SOURCE, SOURCE
 from trainerd.config.parse import NAME
 from trainerd.config.schema import Config
-from trainerd.copies.store import PIECE
 from trainerd.job.source import names_of
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system import safe_paths
@@ -109,26 +107,9 @@ def _event_files_below(root: Path, folder: str, depth: int) -> Iterator[str]:
             yield from _event_files_below(root, f"{path}/", depth - 1)
 
 
-def is_appended_to(name: str) -> bool:
-    """Return whether whoever writes a file appends to it, and changes nothing that is in it: an event file."""
+def is_event_file(name: str) -> bool:
+    """Return whether a file of a run is one that TensorBoard reads."""
     return PurePosixPath(name).name.startswith(_EVENTS)
-
-
-def parts_of(path: Path, first: int = 0) -> Iterator[bytes]:
-    """Yield a file in parts of one size, up to the size that it has now: what is appended changes the last one alone.
-
-    Args:
-      path: the file.
-      first: how many parts to pass over.
-
-    Raises:
-      OSError: it cannot be read.
-    """
-    with open_to_read(path) as file:
-        left = os.fstat(file.fileno()).st_size - file.seek(first * PIECE)
-        while left > 0 and (part := file.read(min(PIECE, left))):
-            left -= len(part)
-            yield part
 
 
 @contextlib.contextmanager
