@@ -140,7 +140,19 @@ def test_a_run_that_cannot_be_read_meanwhile_delays_no_other(world: World, monke
     real = safe_paths.lstat
     world.respond(SLEEP, "save", unmount, lambda: save(digits))
     assert [outcome.step for outcome in world.outcomes] == [None, 9]
-    assert world.outcomes[0].error.startswith("no answer within 4.5 s")
+    assert world.outcomes[0].error == "no answer within 4.5 s; it is training at step 7"
+
+
+def test_the_reason_is_reported_if_a_state_cannot_be_read(world: World) -> None:
+    cifar, digits = world.rundirs
+
+    def damage() -> None:
+        cifar.state.unlink()
+        cifar.state.mkdir()
+
+    world.respond(SLEEP, "save", damage, lambda: save(digits))
+    assert world.outcomes[0].error.startswith(f"no answer within 4.5 s; cannot read {cifar.state}: ")
+    assert world.outcomes[1].step == 9
 
 
 @pytest.mark.parametrize(("phase", "step"), [(Phase.PAUSED, 9), (Phase.TRAINING, None)])

@@ -156,8 +156,11 @@ def _state(run: RunView) -> State | None:
 
 
 def _doing(run: RunView) -> str:
-    """Return what a run does now, for the end of a sentence."""
-    state = _state(run)
+    """Return what a run does now, or why that cannot be read, for the end of a sentence."""
+    try:
+        state = read_state(run.rundir.state)
+    except (StorageError, OSError) as error:
+        return f"; {str(error).rstrip('.')}"
     return f"; it is {state.phase} at step {state.step:,}" if state is not None else ""
 
 
