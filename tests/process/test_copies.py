@@ -150,6 +150,15 @@ def test_the_checksum_of_a_server_is_used_if_it_has_one(url: str, tmp_path: Path
     assert has_checksum == (destination.scheme != "webdav")
 
 
+@pytest.mark.parametrize("url", ["s3"], indirect=True)
+def test_an_upload_to_s3_in_several_parts_is_read_back(url: str, tmp_path: Path) -> None:
+    """rclone itself has written the checksum that S3 then has."""
+    with contextlib.closing(RcloneStore(Destination.parse(url))) as store, (tmp_path / "file").open("w+b") as file:
+        for size, has_checksum in ((10 << 20, True), (200 << 20, False)):
+            file.truncate(size)
+            assert store.put("objects/a", file.fileno(), size, lambda sent: None) == has_checksum
+
+
 def test_an_upload_to_a_server_can_be_slow_and_is_stopped(url: str, tmp_path: Path) -> None:
     """The file is deleted meanwhile, and what was opened is sent all the same."""
     events, sent = tmp_path / "events", list[int]()

@@ -17,22 +17,25 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.fake import FakeSnapshot
 from tests.unit.conftest import Cli, FakeTime
 from tests.unit.test_rollback import back, steps_of, value_at, write
 from trainerd.checkpoints import latest
 from trainerd.checkpoints import manifest as manifests
+from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config.destination import Destination
+from trainerd.config.fingerprint import SOURCE
 from trainerd.config.parse import parse
 from trainerd.copies.contents import JobFiles
 from trainerd.copies.copier import FILES_SECS, CopiedRun, Copier
 from trainerd.copies.fetch import FetchedRun, fetch
 from trainerd.copies.layout import CopyIndex, CopyWriter, RunCopy, record_of
-from trainerd.copies.process import copy_once, follow, only_copier
+from trainerd.copies.process import copy_once, follow, only_copier, writer_of
 from trainerd.copies.rclone import require_private_credentials
 from trainerd.copies.status import CopyStatus, read_copy_status
-from trainerd.copies.store import FolderStore, MissingError
+from trainerd.copies.store import PIECE, FolderStore, MissingError
 from trainerd.errors import ConfigError, CopyError, DataError, InUseError, NotRunningError, UsageError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import LastCheckpoint, Phase, State, read_state
@@ -290,6 +293,55 @@ def test_a_damaged_checkpoint_is_not_copied_and_stops_no_other(rundir: RunDirect
     assert copied(rundir, store).status.steps == [10, 20]
 
 
+def about_job(folder: Path, rundir: RunDirectory, *names: str) -> JobFiles:
+    """Return the files of a job of these source files; a checkpoint of it is written."""
+    source = "; ".join(f"{name} 0123456789abcdef" for name in names)
+    CheckpointStore(rundir).publish(FakeSnapshot(10, 1.0), About("schedule", fingerprint={SOURCE: source}))
+    return JobFiles(folder, 'entry = "job:job"\n', "run")
+
+
+def test_a_source_file_that_is_a_link_is_copied_as_the_file(rundir: RunDirectory, tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    for name in ("project", "shared"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "shared" / "net.py").write_text("shared")
+    (folder / "net.py").symlink_to(Path("..", "shared", "net.py"))
+    (folder / "circle.py").symlink_to("circle.py")
+    (folder / "job.py").write_text("job")
+    identified(rundir)
+    job = about_job(folder, rundir, "job.py", "net.py", "circle.py", "gone.py")
+    store = MemoryStore()
+    copy_once(run_of(rundir, job=job), RunCopy(store, "memory"))
+    fetched(store, tmp_path / "back")
+    back = {path.name: path.read_text() for path in (tmp_path / "back").glob("*.py")}
+    assert back == {"job.py": "job", "net.py": "shared"}
+
+
+def test_a_file_that_cannot_be_read_stays_as_it_was_copied_and_stops_no_checkpoint(
+    rundir: RunDirectory, tmp_path: Path, clock: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    identified(rundir)
+    write(rundir, 10)
+    pin, store = rundir.pin(10), MemoryStore()
+    (rundir.path / "events.out.tfevents.1.x").symlink_to("/etc/passwd")
+    pin.write_bytes(b"mine")
+    copier = Copier(run_of(rundir), clock=clock, timer=clock)
+    copier.open(RunCopy(store, "memory"), read_state(rundir.state))
+    while copier.check():
+        pass
+    pin.unlink()
+    pin.symlink_to("/etc/passwd")
+    for step in (20, 30):
+        write(rundir, step)
+        while copier.check():
+            pass
+    assert copier.status.steps == [10, 20, 30] and copier.status.error is None
+    unread = [record.message for record in caplog.records if "is a symbolic link" in record.message]
+    assert len(unread) == 2 and all(" is not copied: cannot read " in message for message in unread)
+    found = fetched(store, tmp_path / "back").rundir
+    assert found.pin(10).read_bytes() == b"mine" and not (found.path / "events.out.tfevents.1.x").exists()
+
+
 def test_events_are_copied_again_in_time_and_only_their_end(rundir: RunDirectory, clock: FakeTime) -> None:
     write(rundir, 10)
     identified(rundir)
@@ -309,6 +361,36 @@ def test_events_are_copied_again_in_time_and_only_their_end(rundir: RunDirectory
     copier.check()
     assert [name.partition("/")[0] for name in store.puts] == ["objects", "indexes"]
     assert read_copy_status(rundir) == copier.status and copier.status.files_at == clock.now
+
+
+def test_of_an_event_file_that_has_grown_only_the_end_is_read(
+    rundir: RunDirectory, tmp_path: Path, clock: FakeTime
+) -> None:
+    write(rundir, 10)
+    identified(rundir)
+    events, store = rundir.path / "events.out.tfevents.1.x", MemoryStore()
+    events.write_bytes(os.urandom(2 * PIECE + 5))
+    copier = Copier(run_of(rundir), clock=clock, timer=clock)
+    copier.open(RunCopy(store, "memory"), read_state(rundir.state))
+
+    def copied_as() -> bytes:
+        clock.now += FILES_SECS
+        while copier.check():
+            pass
+        return (fetched(store, tmp_path / f"{clock.now}").rundir.path / events.name).read_bytes()
+
+    first = copied_as()
+    assert first == events.read_bytes()
+    with events.open("r+b") as file:
+        file.write(b"changed")
+        file.seek(0, os.SEEK_END)
+        file.write(b"more" * PIECE)
+    assert copied_as() == first + b"more" * PIECE, "the first part was not read again"
+    events.with_suffix(".new").write_bytes(b"another" * PIECE)
+    events.with_suffix(".new").rename(events)
+    assert copied_as() == events.read_bytes()
+    events.write_bytes(b"shorter")
+    assert copied_as() == b"shorter"
 
 
 @pytest.fixture(scope="module")
@@ -540,6 +622,30 @@ def test_an_older_list_of_files_stands_in_for_a_damaged_one(
     assert fetched(store, tmp_path / "back").steps == [10, 20, 30, 40]
 
 
+def test_a_fetch_does_not_resume_what_a_rollback_left_behind(
+    rundir: RunDirectory, store: MemoryStore, tmp_path: Path
+) -> None:
+    """The copier is killed after the list of files, before the checkpoint that the list names."""
+    back(rundir, 10)
+    write(rundir, 15)
+    del store.contents["checkpoints/model.ckpt-10.json"]
+
+    def kill(name: str) -> None:
+        if name == "checkpoints/model.ckpt-15.json":
+            raise Killed
+
+    store.on_put = kill
+    with pytest.raises(Killed):
+        copied(rundir, store)
+    for where in (None, "latest"):
+        with pytest.raises(
+            DataError, match=r"resumes: 15, 10\. It has others, .*: 30, 20\. .*`trainerd fetch memory DIR 30`"
+        ):
+            fetched(store, tmp_path / "back", where)
+    assert not (tmp_path / "back").exists()
+    assert fetched(store, tmp_path / "chosen", "30").resumes_at == 30
+
+
 def test_a_fetch_while_a_copier_works_takes_the_list_that_is_new(
     rundir: RunDirectory, store: MemoryStore, tmp_path: Path
 ) -> None:
@@ -642,6 +748,7 @@ def test_a_wrong_url_is_named_without_its_secret(url: str, message: str) -> None
 
 
 def test_credentials_that_others_may_read_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
     file = tmp_path / "credentials"
     file.touch(0o644)
     require_private_credentials("s3", {"AWS_SHARED_CREDENTIALS_FILE": str(file), "RCLONE_CONFIG": "/none"})
@@ -651,6 +758,38 @@ def test_credentials_that_others_may_read_are_refused(tmp_path: Path, monkeypatc
     require_private_credentials("sftp", {"AWS_SHARED_CREDENTIALS_FILE": str(file), "RCLONE_CONFIG": "/none"})
     file.chmod(0o600)
     require_private_credentials("s3", {"AWS_SHARED_CREDENTIALS_FILE": str(file), "RCLONE_CONFIG": str(file)})
+
+
+@pytest.mark.parametrize(
+    ("scheme", "name", "environ"),
+    [
+        ("s3", "{home}/.aws/credentials", {}),
+        ("s3", "{home}/.aws/config", {}),
+        ("s3", "{home}/aws", {"AWS_CONFIG_FILE": "{home}/aws"}),
+        ("gs", "{home}/.config/gcloud/application_default_credentials.json", {}),
+        ("sftp", "{home}/xdg/rclone/rclone.conf", {"XDG_CONFIG_HOME": "{home}/xdg"}),
+        ("sftp", "{home}/.config/rclone/rclone.conf", {"XDG_CONFIG_HOME": "{home}/xdg"}),
+        ("sftp", "{home}/.rclone.conf", {}),
+    ],
+)
+def test_credentials_are_searched_where_the_tools_of_a_service_have_them(
+    scheme: str, name: str, environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file, given = Path(name.format(home=tmp_path)), {key: each.format(home=tmp_path) for key, each in environ.items()}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("[default]\naws_secret_access_key = x\n")
+    file.chmod(0o640)
+    with pytest.raises(ConfigError, match=f"{file} holds credentials, and others may read it"):
+        require_private_credentials(scheme, given)
+    file.chmod(0o600)
+    require_private_credentials(scheme, given)
+
+
+def test_an_aws_config_without_secrets_may_be_read_by_all(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("[default]\nregion = eu-west-1\n")
+    environ = {"RCLONE_CONFIG": "/none", "AWS_SHARED_CREDENTIALS_FILE": "/none"}
+    require_private_credentials("s3", environ | {"AWS_CONFIG_FILE": str(tmp_path / "config")})
 
 
 def test_a_limit_slows_the_upload(tmp_path: Path, clock: FakeTime) -> None:
@@ -715,6 +854,11 @@ def test_status_and_checkpoints_show_the_copy(cli: Cli, rundir: RunDirectory, st
     shown = json.loads(cli("checkpoints", logdir, "--json")[1])
     of_this_line = [entry for entry in shown if entry["line"] is None]
     assert ["copied" in entry["marks"] for entry in of_this_line] == [True, False], "another one of step 20 is copied"
+    saved = LastCheckpoint(20, "", "", None, 0, 0.0)
+    State(Phase.PAUSED, run_id="r1", last_checkpoint=saved).write(rundir.state)
+    assert "step 20 is not copied yet" in cli("status", logdir)[1]
+    copied(rundir, store)
+    assert "is not copied yet" not in cli("status", logdir)[1]
 
 
 def test_a_move_needs_a_paused_run_and_frees_the_copy(cli: Cli, rundir: RunDirectory, tmp_path: Path) -> None:
@@ -731,6 +875,36 @@ def test_a_move_needs_a_paused_run_and_frees_the_copy(cli: Cli, rundir: RunDirec
         assert about is not None and about.writer is None
         copy_once(run_of(rundir, writer=THERE), copy)
     assert cli("move", logdir, url)[0] == 75
+
+
+def test_without_a_checkpoint_nothing_is_moved_and_a_copy_says_so(
+    cli: Cli, rundir: RunDirectory, tmp_path: Path
+) -> None:
+    State(Phase.PAUSED, run_id="r1").write(rundir.state)
+    url, logdir = (tmp_path / "nas").as_uri(), str(rundir.path)
+    code, text = cli("copy", logdir, "--to", url, "--once")
+    assert code == 0 and f"copied the files of the run to {url}, and no checkpoint" in text
+    code, text = cli("move", logdir, url)
+    assert code == 69 and "has no whole checkpoint: the run is copied, and not moved. Start it" in text
+    with contextlib.closing(RunCopy(FolderStore(tmp_path / "nas"), url)) as copy:
+        about = copy.about()
+        assert about is not None and about.writer is not None, "the copy stays this machine's"
+
+
+def test_a_move_does_not_take_an_old_copy_of_the_step_for_the_step(
+    cli: Cli, rundir: RunDirectory, tmp_path: Path
+) -> None:
+    write(rundir, 10, 20)
+    identified(rundir)
+    url = (tmp_path / "nas").as_uri()
+    copy_once(run_of(rundir, writer=writer_of(rundir)), RunCopy(FolderStore(tmp_path / "nas"), url))
+    back(rundir, 10)
+    write(rundir, 20, value=5.0)
+    (rundir.path / "model.ckpt-20.data-00000-of-00001").write_bytes(b"5.1")
+    saved = LastCheckpoint(20, "", "", None, 0, 0.0)
+    State(Phase.PAUSED, run_id="r1", last_checkpoint=saved).write(rundir.state)
+    code, text = cli("move", str(rundir.path), url)
+    assert code == 65 and "the checkpoint of step 20 is damaged: the run is copied, and not moved" in text
 
 
 def test_the_commands_say_what_is_wrong(cli: Cli, rundir: RunDirectory, tmp_path: Path) -> None:

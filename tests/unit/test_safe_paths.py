@@ -173,3 +173,25 @@ def test_a_folder_takes_no_place_of_a_link(tmp_path: Path) -> None:
     safe_paths.make_folder(tmp_path / "folder", exist_ok=True)
     with pytest.raises(FileExistsError):
         safe_paths.make_folder(tmp_path / "folder")
+
+
+def test_a_link_of_ones_own_leads_to_its_file(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "second").symlink_to("file")
+    (tmp_path / "folder" / "first").symlink_to(Path("..", "second"))
+    assert safe_paths.followed(tmp_path / "folder" / "first").resolve() == tmp_path / "file"
+    assert safe_paths.followed(tmp_path / "none") == tmp_path / "none"
+    (tmp_path / "circle").symlink_to("circle")
+    with pytest.raises(OSError, match="symbolic links"):
+        safe_paths.followed(tmp_path / "circle")
+
+
+@as_root
+def test_a_link_of_a_stranger_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("file")
+    os.lchown(tmp_path / "link", STRANGER, STRANGER)
+    (tmp_path / "own").symlink_to("link")
+    for name in ("link", "own"):
+        assert safe_paths.followed(tmp_path / name) == tmp_path / "link"

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from trainerd.checkpoints.manifest import Manifest
 from trainerd.config import edit
 from trainerd.config.fingerprint import PROGRAM_SOURCE, SOURCE
 from trainerd.config.parse import NAME
 from trainerd.config.schema import Config
-from trainerd.copies.store import PIECE
 from trainerd.job.source import names_of
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system import safe_paths
@@ -60,12 +58,22 @@ class JobFiles:
         return cls(folder, edit.changed(text, changes), logdir)
 
     def paths(self, newest: Manifest | None) -> dict[str, Path]:
-        """Return the files that the job was imported from, as the newest checkpoint names them, and as they are now."""
+        """Return the files that the job was imported from, as the newest checkpoint names them, and as they are now.
+
+        A source file may be a link to a file that several jobs share. Then the path is the one of that file.
+        """
         if self.folder is None or newest is None:
             return {}
         source = newest.fingerprint.get(SOURCE) or newest.fingerprint.get(PROGRAM_SOURCE) or ""
         names = [name for name in names_of(source) if is_inside(name) and name != NAME]
-        return {name: self.folder / name for name in names if (self.folder / name).is_file()}
+        return {name: _followed(self.folder / name) for name in names}
+
+
+def _followed(path: Path) -> Path:
+    """Return the path that a link leads to; the link itself if that is not known, so that a read has the error."""
+    with contextlib.suppress(OSError):
+        return safe_paths.followed(path)
+    return path
 
 
 def is_inside(name: str) -> bool:
@@ -99,17 +107,9 @@ def _event_files_below(root: Path, folder: str, depth: int) -> Iterator[str]:
             yield from _event_files_below(root, f"{path}/", depth - 1)
 
 
-def parts_of(path: Path) -> Iterator[bytes]:
-    """Yield a file in parts of one size, up to the size that it has now: what is appended changes the last one alone.
-
-    Raises:
-      OSError: it cannot be read.
-    """
-    with open_to_read(path) as file:
-        left = os.fstat(file.fileno()).st_size
-        while left and (part := file.read(min(PIECE, left))):
-            left -= len(part)
-            yield part
+def is_event_file(name: str) -> bool:
+    """Return whether a file of a run is one that TensorBoard reads."""
+    return PurePosixPath(name).name.startswith(_EVENTS)
 
 
 @contextlib.contextmanager

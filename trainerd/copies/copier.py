@@ -9,22 +9,22 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.manifest import DamagedError, FileRecord, Manifest
 from trainerd.checkpoints.retention import Policy
 from trainerd.copies.checked import FORMAT
-from trainerd.copies.contents import JobFiles, files_of_run, opened_files, parts_of
+from trainerd.copies.contents import JobFiles, files_of_run, opened_files
 from trainerd.copies.layout import JOB, AboutCopy, CopyIndex, CopyWriter, RunCopy, record_of
 from trainerd.copies.local import LocalCheckpoints
+from trainerd.copies.parts import FileParts
 from trainerd.copies.plan import CopySituation, garbage
 from trainerd.copies.status import CopyStatus, read_copy_status
 from trainerd.errors import ConfigError, CopyError, InUseError, NotRunningError
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.runs import Stamp, stamp_of
+from trainerd.rundir.runs import stamp_of
 from trainerd.rundir.state import State
-from trainerd.system.durable_files import storage, storage_error, xxh128_of
+from trainerd.system.durable_files import storage_error, xxh128_of
 from trainerd.system.regular_files import read_regular
 from trainerd.text import size
 
@@ -83,7 +83,7 @@ class Copier:
         self._incomplete: set[int] = set()  # those of them that lack an object
         self._indexes: dict[int, CopyIndex] = {}
         self._numbers: set[int] = set()  # of all indexes, the damaged ones too
-        self._parts_of: dict[str, tuple[Stamp | None, list[FileRecord]]] = {}
+        self._parts = FileParts(self._part)
         self._local = LocalCheckpoints(run.rundir, run.policy)
         self._damaged: set[tuple[int, float]] = set()  # checkpoints of the run directory, by step and time
 
@@ -121,7 +121,8 @@ class Copier:
         records = [record for each in found.values() for record in each.files.values()]
         records += [record for index in self._indexes.values() for record in index.records]
         self._trusted = {each.xxh128 for each in records if self._objects.get(each.xxh128) == each.bytes}
-        self._copied, self._parts_of, self._files_at = found, {}, -math.inf
+        self._parts.forget()
+        self._copied, self._files_at = found, -math.inf
         self._incomplete = {step for step, each in found.items() if not _is_complete(each, self._trusted)}
         self._is_known = True
         self._say()
@@ -280,17 +281,20 @@ class Copier:
     def _write_index(self, found: CopySituation) -> None:
         """Send what is new of the other files, and then the index that names them all."""
         newest = found.local[found.order[0]] if found.order else None
-        files = {name: self._parts(name, path) for name, path in files_of_run(self._rundir).items()}
+        paths = files_of_run(self._rundir)
         logdir = CopyIndex.logdir
         if (job := self._run.job) is not None:
             logdir = job.logdir
-            files |= {f"{JOB}{name}": self._parts(f"{JOB}{name}", path) for name, path in job.paths(newest).items()}
+            paths |= {f"{JOB}{name}": path for name, path in job.paths(newest).items()}
+        before = self._files_before()
+        found_parts = {name: self._parts.of(name, path, before.get(name)) for name, path in paths.items()}
+        files = {name: parts for name, parts in found_parts.items() if parts is not None}
+        if job is not None:
             files[f"{JOB}trainerd.toml"] = [self._part(job.text.encode())]
-        known = {name: parts for name, parts in files.items() if parts is not None}
         last = self._indexes.get(max(self._numbers, default=0))
         number = max(self._numbers, default=0) + 1
         named = (self._run_id, self._rundir.basename, self._clock())
-        index = CopyIndex(FORMAT, number, *named, list(found.order), known, logdir)
+        index = CopyIndex(FORMAT, number, *named, list(found.order), files, logdir)
         if last is None or replace(index, number=last.number, at=last.at) != last:
             self._numbers.add(number)  # also if this fails: what it leaves has that name
             self._copy.put_index(index)
@@ -298,17 +302,10 @@ class Copier:
         self._files_at = self._timer()
         self._say(files_at=self._clock())
 
-    def _parts(self, name: str, path: Path) -> list[FileRecord] | None:
-        """Return the parts of a file, which are sent if they are new; None if it was removed meanwhile."""
-        stamp = stamp_of(path)
-        known = self._parts_of.get(name)
-        if known is not None and known[0] == stamp:
-            return known[1]
-        with storage(f"read {path}", missing_ok=True):
-            parts = [self._part(part) for part in parts_of(path)]
-            self._parts_of[name] = (stamp, parts)
-            return parts
-        return None
+    def _files_before(self) -> dict[str, list[FileRecord]]:
+        """Return the files as they were copied last, by name, if all of their parts are there."""
+        last = self._indexes[max(self._indexes)].files if self._indexes else {}
+        return {name: parts for name, parts in last.items() if all(part.xxh128 in self._trusted for part in parts)}
 
     def _part(self, content: bytes) -> FileRecord:
         record = record_of(content)

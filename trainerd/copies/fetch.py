@@ -142,28 +142,45 @@ def _fetch_checkpoints(
     found = copy.manifests(rundir, index.order)
     if not found:
         raise DataError(f"{copy.url} has no checkpoint yet: its first copy has not ended.")
-    order = [step for step in index.order if step in found] or sorted(found, reverse=True)
+    order = [step for step in index.order if step in found] if index.order else sorted(found, reverse=True)
     rest = sorted(found.keys() - set(order), reverse=True)
-    wanted = [*order, *rest] if where is None else _chosen(copy, rundir, found, order, where)
+    chosen = [] if where is None else _chosen(copy, rundir, found, order, where)
     done, missing = list[int](), list[int]()
-    for step in wanted:
-        try:
-            _fetch_checkpoint(copy, rundir, found[step])
-        except (DamagedError, DataError) as error:
-            log.warning("step %d is damaged there: %s", step, error, extra={"event": "fetch", "step": step})
-            missing.append(step)
-            continue
-        done.append(step)
-        say(f"fetched step {step:,}")
-        if where == LATEST:
-            break
+    for wanted in (order, rest) if where is None else (chosen,):
+        for step in wanted:
+            try:
+                _fetch_checkpoint(copy, rundir, found[step])
+            except (DamagedError, DataError) as error:
+                log.warning("step %d is damaged there: %s", step, error, extra={"event": "fetch", "step": step})
+                missing.append(step)
+                continue
+            done.append(step)
+            say(f"fetched step {step:,}")
+            if where == LATEST:
+                break
+        # The list of files is written before the checkpoint, so the step that it names may not be there. What is there
+        # may have been left behind by a rollback: the run must not resume from that unless a person says so.
+        if rest and not done and where in (None, LATEST):
+            raise _nothing_to_resume_from(copy, index.order, rest)
     if not done:
-        steps = ", ".join(map(str, missing))
-        raise DataError(f"no checkpoint at {copy.url} is whole of those that were asked for: {steps}.")
+        raise DataError(f"no checkpoint at {copy.url} is whole of those that were asked for: {_listed(missing)}.")
     for step in found.keys() - set(done):
         safe_paths.remove(rundir.evaluations(step), missing_ok=True)
         safe_paths.remove(rundir.pin(step), missing_ok=True)
     return done, missing
+
+
+def _nothing_to_resume_from(copy: RunCopy, order: Sequence[int], rest: Sequence[int]) -> DataError:
+    """Return the error for a copy whose whole checkpoints are none of those that the run resumes from."""
+    return DataError(
+        f"{copy.url} has no whole checkpoint of those from which the run resumes: {_listed(order)}. It has others, "
+        f"which the run may have left behind: {_listed(rest)}. To take one of them, name its step: "
+        f"`trainerd fetch {copy.url} DIR {rest[0]}`."
+    )
+
+
+def _listed(steps: Iterable[int]) -> str:
+    return ", ".join(map(str, steps))
 
 
 def _chosen(copy: RunCopy, rundir: RunDirectory, found: dict[int, Manifest], order: list[int], where: str) -> list[int]:
@@ -176,8 +193,7 @@ def _chosen(copy: RunCopy, rundir: RunDirectory, found: dict[int, Manifest], ord
     for each in found if where == BEST else ():
         safe_paths.remove(rundir.manifest(each))
     if step not in found:
-        steps = ", ".join(map(str, sorted(found)))
-        raise UsageError(f"{copy.url} has no checkpoint of step {step:,}. It has {steps}.")
+        raise UsageError(f"{copy.url} has no checkpoint of step {step:,}. It has {_listed(sorted(found))}.")
     return [step]
 
 

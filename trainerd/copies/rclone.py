@@ -16,14 +16,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from string import Template
 from typing import Any
 from urllib.parse import quote
 
 from trainerd.config.destination import Destination
 from trainerd.copies.store import PIECE, MissingError
 from trainerd.errors import ConfigError, CopyError
+from trainerd.system.durable_files import storage
 from trainerd.system.extras import install_command
 from trainerd.system.fork import ends_with_parent
 from trainerd.system.private_files import require_private
@@ -32,8 +34,15 @@ _START_SECS = 30.0
 _CALL_SECS = 300.0  # for an answer: to list or to delete takes seconds, and rclone has time limits of its own
 _POLL_SECS = 0.05
 _NOT_FOUND = 404
-_OWN_CHECKSUMS = ("s3", "gs", "sftp")  # whose checksum is one of the bytes that they have, and rclone compares it
-_OPTIONS = ("--retries", "1", "--low-level-retries", "3", "--contimeout", "15s", "--timeout", "60s", "--ignore-times")
+# Whose checksum is one of the bytes that they have, and rclone compares it: up to which size.
+# S3 computes the MD5 of an upload in one part alone. The one of an upload in several parts is metadata that rclone has
+# written itself, so it says nothing of the bytes that are there. The options fix which uploads have several parts.
+_S3_CUTOFF = 200 << 20  # rclone's default
+_OWN_CHECKSUMS = {"s3": _S3_CUTOFF, "gs": sys.maxsize, "sftp": sys.maxsize}
+_OPTIONS = (
+    *("--retries", "1", "--low-level-retries", "3", "--contimeout", "15s", "--timeout", "60s", "--ignore-times"),
+    *("--s3-upload-cutoff", f"{_S3_CUTOFF}B", "--multi-thread-streams", "0"),
+)
 # Variables of the environment may set these, and rclone would then send nothing, or not compare what it has sent.
 _NEVER = (
     "dry-run",
@@ -59,14 +68,22 @@ _DEFAULTS = {
     "RCLONE_SFTP_KNOWN_HOSTS_FILE": "~/.ssh/known_hosts",
 }
 _BACKENDS = {"s3": ":s3:", "gs": ":gcs:", "az": ":azureblob:"}
-# Files of credentials: the variable that names one, and where it is without that.
-_CREDENTIALS = {
-    "s3": {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "RCLONE_S3_SHARED_CREDENTIALS_FILE": ""},
-    "gs": {"GOOGLE_APPLICATION_CREDENTIALS": "", "RCLONE_GCS_SERVICE_ACCOUNT_FILE": ""},
-    "az": {"RCLONE_AZUREBLOB_SERVICE_PRINCIPAL_FILE": ""},
-    "sftp": {"RCLONE_SFTP_KEY_FILE": ""},
+# Files of credentials: the variable that names one, and where it is without that. The first that exists counts.
+_CREDENTIALS: dict[str, dict[str, tuple[str, ...]]] = {
+    "s3": {
+        "AWS_SHARED_CREDENTIALS_FILE": ("~/.aws/credentials",),
+        "AWS_CONFIG_FILE": ("~/.aws/config",),
+        "RCLONE_S3_SHARED_CREDENTIALS_FILE": (),
+    },
+    "gs": {
+        "GOOGLE_APPLICATION_CREDENTIALS": ("~/.config/gcloud/application_default_credentials.json",),
+        "RCLONE_GCS_SERVICE_ACCOUNT_FILE": (),
+    },
+    "az": {"RCLONE_AZUREBLOB_SERVICE_PRINCIPAL_FILE": ()},
+    "sftp": {"RCLONE_SFTP_KEY_FILE": ()},
 }
-_CONFIG = {"RCLONE_CONFIG": "~/.config/rclone/rclone.conf"}
+_CONFIG = {"RCLONE_CONFIG": ("$XDG_CONFIG_HOME/rclone/rclone.conf", "~/.config/rclone/rclone.conf", "~/.rclone.conf")}
+_AWS_SECRETS = (b"aws_secret_access_key", b"aws_session_token")  # many configs have a region alone
 
 
 class RcloneStore:
@@ -147,7 +164,7 @@ class RcloneStore:
         if not status["success"]:
             raise CopyError(f"cannot {doing}: {_first_line(status.get('error'))}.")
         moved(size)
-        return self._destination.scheme in _OWN_CHECKSUMS and self._has_checksum(name)
+        return size < _OWN_CHECKSUMS.get(self._destination.scheme, 0) and self._has_checksum(name)
 
     def _has_checksum(self, name: str) -> bool:
         """Return whether the destination has a checksum of a content: rclone compares none with one that is missing."""
@@ -305,7 +322,26 @@ def require_private_credentials(scheme: str, environ: Mapping[str, str]) -> None
       ConfigError: somebody may.
     """
     for variable, usual in (_CONFIG | _CREDENTIALS.get(scheme, {})).items():
-        path = environ.get(variable) or usual
+        named = environ.get(variable)
+        found = _first_file([named] if named else usual, environ)
+        if found is not None and _has_secrets(variable, found):
+            require_private(found, "credentials")
+
+
+def _first_file(paths: Iterable[str], environ: Mapping[str, str]) -> Path | None:
+    """Return the first of these files that is there."""
+    for path in paths:
         with contextlib.suppress(RuntimeError):  # there is no home
-            if path and (file := Path(path).expanduser()).is_file() and file.stat().st_size:
-                require_private(file, "credentials")
+            file = Path(Template(path).safe_substitute(environ)).expanduser()
+            if file.is_absolute() and file.is_file():
+                return file
+    return None
+
+
+def _has_secrets(variable: str, file: Path) -> bool:
+    """Return whether a file of credentials has any."""
+    with storage(f"read {file}"):
+        if variable == "AWS_CONFIG_FILE":
+            content = file.read_bytes()
+            return any(each in content for each in _AWS_SECRETS)
+        return file.stat().st_size > 0

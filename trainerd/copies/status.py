@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import asdict, dataclass, field
 
+from trainerd.checkpoints import manifest as manifests
+from trainerd.errors import TrainerdError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import LARGEST, LastCheckpoint
 from trainerd.system.durable_files import read_json, storage, write_atomic
@@ -45,23 +48,33 @@ class CopyStatus:
         """The steps whose checkpoints are copied."""
         return sorted(self.copied)
 
-    def is_behind(self, saved: LastCheckpoint | None) -> bool:
-        """Return whether the newest checkpoint of the run is not copied."""
-        return saved is not None and saved.step not in self.copied
+    def is_behind(self, saved: LastCheckpoint | None, saved_at: float | None = None) -> bool:
+        """Return whether the newest checkpoint of the run is not copied.
 
-    def line(self, saved: LastCheckpoint | None, now: float) -> str:
+        Args:
+          saved: that checkpoint.
+          saved_at: when its snapshot was taken; see `snapshot_at`. A step that was trained again has another time. None
+            if that is unknown: then the step alone is compared.
+        """
+        if saved is None:
+            return False
+        copied_at = self.copied.get(saved.step)
+        return copied_at is None or (saved_at is not None and copied_at != saved_at)
+
+    def line(self, saved: LastCheckpoint | None, now: float, saved_at: float | None = None) -> str:
         """Return the state in one line.
 
         Args:
           saved: the newest checkpoint of the run.
           now: seconds since 1970 (UTC).
+          saved_at: see `is_behind`.
         """
         parts = ["no checkpoint yet"]
         if self.step is not None:
             parts = [f"step {self.step:,}, {seconds(max(0.0, now - self.copied[self.step]))} old"]
         if self.sending is not None and self.total_bytes:
             parts.append(f"sending step {self.sending:,} ({100 * self.sent_bytes // self.total_bytes} %)")
-        elif saved is not None and self.is_behind(saved):
+        elif saved is not None and self.is_behind(saved, saved_at):
             parts.append(f"step {saved.step:,} is not copied yet")
         return f"{'; '.join(parts)}; to {self.to}"
 
@@ -73,6 +86,17 @@ class CopyStatus:
         """
         with storage(f"write {rundir.copy}"):
             write_atomic(rundir.copy, json.dumps(asdict(self)).encode() + b"\n", durable=False)
+
+
+def snapshot_at(rundir: RunDirectory, saved: LastCheckpoint | None) -> float | None:
+    """Return when the snapshot of a checkpoint was taken, by its manifest; None if that cannot be read.
+
+    state.json has another time: when the checkpoint was durable.
+    """
+    with contextlib.suppress(TrainerdError):
+        found = manifests.sound(rundir.manifest(saved.step)) if saved is not None else None
+        return found.at if found is not None else None
+    return None
 
 
 def read_copy_status(rundir: RunDirectory) -> CopyStatus | None:

@@ -9,6 +9,8 @@ from trainerd.errors import NotRunningError
 from trainerd.rundir.lock import Holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Answer, Phase, State, read_state
+from trainerd.system import safe_paths
+from trainerd.system.durable_files import storage
 
 _AGAIN_SECS = 5.0
 _SERVED = (Phase.SAVING, Phase.PAUSING, Phase.RESTORING)  # what a request has the process do
@@ -52,7 +54,7 @@ class PendingRequest:
 
         Raises:
           NotRunningError: the process ended before it answered.
-          StorageError: the state cannot be read, or the file not be written.
+          StorageError: the state or the file cannot be read, or the file not be written.
         """
         alive = self.holder.is_alive()
         state = read_state(self._rundir.state)
@@ -64,7 +66,9 @@ class PendingRequest:
         # The trainer could not read the file, or it started and removed what was asked of an earlier process. It
         # serves an id once, so a request that it has taken does not happen twice.
         is_served = state is not None and state.phase in _SERVED
-        self._gone_for = 0.0 if is_served or self._path.exists() else self._gone_for + secs
+        with storage(f"read {self._path}"):
+            is_there = safe_paths.exists(self._path)
+        self._gone_for = 0.0 if is_served or is_there else self._gone_for + secs
         if self._gone_for > _AGAIN_SECS:
             self._gone_for = 0.0
             self._write()

@@ -123,6 +123,26 @@ def is_file(path: Path) -> bool:
     return (found := lstat(path)) is not None and stat.S_ISREG(found.st_mode)
 
 
+def followed(path: Path) -> Path:
+    """Return the path that a link leads to, and that of anything else as it is.
+
+    A link that neither root nor this user has made is not followed.
+
+    Raises:
+      OSError: a folder on the way cannot be opened; ELOOP if there are too many links.
+    """
+    for _ in range(_MOST_LINKS):
+        try:
+            with opened(path.parent) as folder:
+                found = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+                if not stat.S_ISLNK(found.st_mode) or found.st_uid not in (0, os.geteuid()):
+                    return path
+                path = path.parent / os.readlink(path.name, dir_fd=folder)
+        except MISSING:
+            return path
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+
+
 def require_no_link(folder: Path) -> None:
     """Require that a folder is not a link, which may lead to a folder of another run.
 

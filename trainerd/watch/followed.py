@@ -77,7 +77,7 @@ class RunMemory:
           now: seconds on a clock that is never set.
         """
         copy, state = seen.copy, seen.state
-        is_behind = copy is not None and state is not None and copy.is_behind(state.last_checkpoint)
+        is_behind = copy is not None and state is not None and copy.is_behind(state.last_checkpoint, seen.saved_at)
         if copy is None or not is_behind or (copy.copied_at, copy.step) != self._copied:
             self._copied, self._copied_at = (copy.copied_at, copy.step) if copy is not None else None, now
         return now - self._copied_at

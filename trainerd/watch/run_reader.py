@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trainerd.copies.status import CopyStatus, read_copy_status
+from trainerd.copies.status import CopyStatus, read_copy_status, snapshot_at
 from trainerd.errors import TrainerdError
 from trainerd.history.curves import Curve, CurveFollower
 from trainerd.history.story import StoryMoment, moments_of
@@ -38,11 +38,13 @@ class RunView(ListedRun):
       event_counts: how many of each kind happened since the watcher knows of it, those that were there included. It
         never falls, although the oldest events are dropped from the file.
       copy: the state of its copy elsewhere; None if it is not copied.
+      saved_at: when the snapshot of its newest checkpoint was taken; None if it is not copied, or that is unknown.
     """
 
     events: Sequence[Event] = ()
     event_counts: Mapping[str, int] = field(default_factory=dict)
     copy: CopyStatus | None = None
+    saved_at: float | None = None
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class WatchedRun(RunReader):
         self._entries: Cached[tuple[int, list[TimelineEntry]]] = Cached()
         self._moments: Cached[list[StoryMoment]] = Cached()
         self._copy: Cached[CopyStatus | None] = Cached()
+        self._saved_at: Cached[float | None] = Cached()
         self._metrics: Mapping[str, float] = {}  # at the last read
         self._followers: list[CurveFollower] = []
         self.known = RunDetail(_LOSS, {_LOSS: Curve()}, False, (), 0, ())
@@ -97,7 +100,13 @@ class WatchedRun(RunReader):
             unread = unread or str(error)
         self._metrics = run.state.metrics if run.state is not None else {}
         events, counts = self._events.events, dict(self._events.counts)
-        return RunView(**vars(run) | {"unread": unread}, events=events, event_counts=counts, copy=copy)
+        saved = run.state.last_checkpoint if run.state is not None else None
+        saved_at = None
+        if copy is not None and saved is not None:
+            stamp = stamp_of(self.rundir.manifest(saved.step))
+            saved_at = self._saved_at.get(stamp, lambda: snapshot_at(self.rundir, saved))
+        more = {"events": events, "event_counts": counts, "copy": copy, "saved_at": saved_at}
+        return RunView(**vars(run) | {"unread": unread} | more)
 
     def detail(self, metrics: Sequence[str] = ()) -> RunDetail:
         """Read the new points of its curves, and its checkpoints; after a read. One thread at a time.

@@ -106,6 +106,20 @@ def test_azure_announces_a_preemption_of_this_machine_once(server: MetadataServe
     assert not any(each.startswith("POST") for each in server.asked)
 
 
+def test_events_of_azure_at_once_are_announced_once_each(server: MetadataServer) -> None:
+    source, second = AzureSpot(MetadataService(server.url), lambda: NOW), {**PREEMPT, "EventId": "E-2"}
+
+    def keys() -> list[str]:
+        return sorted(found.key for found in [source.poll() for _ in range(5)] if found is not None)
+
+    server.schedule(PREEMPT, second)
+    assert keys() == ["azure E-1", "azure E-2"]
+    server.schedule(second)
+    assert keys() == []
+    server.schedule(PREEMPT, second)  # it was withdrawn, and is scheduled again
+    assert keys() == ["azure E-1"]
+
+
 Answer = tuple[int, dict[str, str], bytes]
 _LARGE = b"x" * (1 << 20)
 HOSTILE: dict[str, Answer] = {

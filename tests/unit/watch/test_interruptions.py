@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,7 @@ from trainerd.errors import StorageError
 from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Answer, Phase, State
+from trainerd.system import safe_paths
 from trainerd.watch.ask import Action
 from trainerd.watch.delivery.notice import Notice
 from trainerd.watch.interruptions.interruption import (
@@ -122,6 +125,36 @@ def test_a_run_that_cannot_be_asked_delays_no_other(world: World) -> None:
     assert "cannot write" in world.outcomes[0].error and world.outcomes[1] == RunOutcome("digits", 9)
 
 
+def test_a_run_that_cannot_be_read_meanwhile_delays_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    cifar, digits = world.rundirs
+
+    def lstat(path: Path) -> os.stat_result | None:
+        if path.is_relative_to(cifar.path):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+        return real(path)
+
+    def unmount() -> None:
+        monkeypatch.setattr(safe_paths, "lstat", lstat)
+        monkeypatch.setattr(Path, "exists", lstat)
+
+    real = safe_paths.lstat
+    world.respond(SLEEP, "save", unmount, lambda: save(digits))
+    assert [outcome.step for outcome in world.outcomes] == [None, 9]
+    assert world.outcomes[0].error == "no answer within 4.5 s; it is training at step 7"
+
+
+def test_the_reason_is_reported_if_a_state_cannot_be_read(world: World) -> None:
+    cifar, digits = world.rundirs
+
+    def damage() -> None:
+        cifar.state.unlink()
+        cifar.state.mkdir()
+
+    world.respond(SLEEP, "save", damage, lambda: save(digits))
+    assert world.outcomes[0].error.startswith(f"no answer within 4.5 s; cannot read {cifar.state}: ")
+    assert world.outcomes[1].step == 9
+
+
 @pytest.mark.parametrize(("phase", "step"), [(Phase.PAUSED, 9), (Phase.TRAINING, None)])
 def test_a_run_that_ends_in_place_of_a_save_is_saved_if_it_paused(
     runs: Runs, make_run: MakeRun, clock: FakeTime, phase: Phase, step: int | None
@@ -211,9 +244,10 @@ def test_a_source_is_released_when_the_runs_have_answered() -> None:
     assert len(served) == 1 and source.finished == 2
 
 
-def test_a_source_is_released_though_the_response_fails(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [StorageError("no runs can be read"), OSError("no runs can be read")])
+def test_a_source_is_released_though_the_response_fails(caplog: pytest.LogCaptureFixture, error: Exception) -> None:
     def respond(found: MachineInterruption, action: Action) -> None:
-        raise StorageError("no runs can be read")
+        raise error
 
     source = FakeSource(SLEEP)
     Listener(source, ACTIONS, respond).listen()

@@ -32,18 +32,19 @@ class FakeBus:
     Attributes:
       signals: come one at each wait; an error is raised.
       refuses: why it gives no lock; empty if it does.
+      refuses_only: the one kind for which that is so; empty if it is so for all.
     """
 
     def __init__(self, *signals: Signal | SourceError | None) -> None:
         self.signals = list(signals)
         self.locks: list[FakeLock] = []
         self.whats: list[str] = []
-        self.refuses = ""
+        self.refuses = self.refuses_only = ""
         self.delay_fails = self.is_closed = False
 
     def inhibit(self, what: str, who: str, why: str) -> FakeLock:
         self.whats.append(what)
-        if self.refuses:
+        if self.refuses and self.refuses_only in ("", what):
             raise SourceError(self.refuses)
         self.locks.append(FakeLock())
         return self.locks[-1]
@@ -111,6 +112,19 @@ def test_without_a_lock_the_runs_are_asked_all_the_same(caplog: pytest.LogCaptur
     source.poll()
     source.poll()
     assert held(bus) == 1
+
+
+def test_a_lock_that_is_refused_is_asked_for_again_and_the_other_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+    bus = FakeBus(None, ("PrepareForShutdown", True), ("PrepareForShutdown", False), None)
+    bus.refuses, bus.refuses_only = "access is denied", "shutdown"
+    source = Logind(lambda: bus, ("sleep", "shutdown"))
+    assert source.poll() is None and held(bus) == 1
+    found = source.poll()
+    assert found is not None and found.secs == 4.5, "the machine does not wait for a shutdown"
+    assert caplog.text.count("logind grants no lock for shutdown, and the machine will not wait") == 1
+    bus.refuses = ""
+    assert source.poll() is None and source.poll() is None
+    assert bus.whats == ["sleep", "shutdown", "shutdown", "shutdown"] and held(bus) == 2
 
 
 def test_a_delay_that_cannot_be_read_is_loginds_default() -> None:

@@ -12,6 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.fake import FakeSnapshot
+from trainerd.checkpoints import manifest as manifests
+from trainerd.checkpoints.manifest import About
+from trainerd.checkpoints.store import CheckpointStore
 from trainerd.copies.status import CopyStatus
 from trainerd.errors import StorageError
 from trainerd.rundir import run_events
@@ -258,6 +262,20 @@ def test_a_copy_that_falls_behind_is_reported_once_each_time(world: World) -> No
     look_at(8, 8, 30)
     look_at(9, 8, 30)
     assert world.reported() == ["a: has copied nothing for 10 min"] * 2
+
+
+def test_a_copy_of_a_step_that_was_trained_again_is_behind(world: World) -> None:
+    world.config = WatchConfig(copy_behind_mins=10, events=("copy behind",))
+    world.start()
+    rundir = world.run("a")
+    CheckpointStore(rundir).publish(FakeSnapshot(5, 1.0), About("schedule"))
+    at = manifests.read(rundir.manifest(5)).at
+    last = LastCheckpoint(5, "", "schedule", 1.0, 10, world.now)
+    State(Phase.PAUSED, step=5, last_checkpoint=last).write(rundir.state)
+    for copied_at, reports in ((at, 0), (at - 60.0, 1)):
+        CopyStatus(to="s3://b/a", step=5, copied={5: copied_at}, copied_at=5.0).write(rundir)
+        world.look(30, secs=60.0)
+        assert len(world.reported()) == reports
 
 
 def test_only_what_is_wanted_is_reported(world: World) -> None:

@@ -15,16 +15,21 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from trainerd.watch.interruptions.interruption import InterruptionSource, MachineInterruption, SourceError
+from trainerd.watch.interruptions.interruption import (
+    InterruptionSource,
+    MachineInterruption,
+    NoticeSource,
+    SourceError,
+    bounded,
+)
 from trainerd.watch.interruptions.metadata import MetadataAnswer, MetadataService, require_status
 from trainerd.watch.settings import Cloud
 
 ADDRESS = "http://169.254.169.254"
 POLL_SECS = 5.0  # as AWS recommends
-_LEAST_SECS, _MOST_SECS = 10.0, 900.0  # for which answers are waited for, whatever this machine's clock says
 
 
-class AwsSpot:
+class AwsSpot(NoticeSource):
     """The interruption notice of a spot instance of AWS. It comes two minutes before, except for a hibernation."""
 
     name = "the metadata service of AWS"
@@ -62,11 +67,8 @@ class AwsSpot:
             self._token = _header_value(answer, self._TOKEN)
         return self._service.ask(self._ACTION, {"X-aws-ec2-metadata-token": self._token})
 
-    def finish(self) -> None:
-        """Release nothing: a cloud does not wait."""
 
-
-class GoogleSpot:
+class GoogleSpot(NoticeSource):
     """The preemption of a spot or preemptible machine of Google. It comes 30 seconds before.
 
     After the first answer a request waits on the server until that changes.
@@ -108,11 +110,8 @@ class GoogleSpot:
             "spot", f"gcp {at:%Y-%m-%dT%H:%M:%SZ}", "Google preempts the machine", self._NOTICE_SECS
         )
 
-    def finish(self) -> None:
-        """Release nothing: a cloud does not wait."""
 
-
-class AzureSpot:
+class AzureSpot(NoticeSource):
     """The scheduled events of Azure that take this machine away: `Preempt` and `Terminate`.
 
     It only reads them: to acknowledge one would start it.
@@ -131,7 +130,7 @@ class AzureSpot:
         self._service, self._clock = service, clock
         self._machine = ""
         self._timeout = self._FIRST_SECS
-        self._announced = ""
+        self._announced: set[str] = set()  # of the events that are scheduled still
 
     def poll(self) -> MachineInterruption | None:
         if not self._machine:
@@ -142,10 +141,13 @@ class AzureSpot:
         require_status(answer, self._EVENTS)
         self._timeout = 10.0
         events = _object(answer, self._EVENTS).get("Events")
-        for event in events if isinstance(events, list) else ():
-            if (found := self._interruption(event)) is not None:
-                return found
-        return None
+        scheduled = [self._interruption(event) for event in events] if isinstance(events, list) else []
+        found = {each.key: each for each in scheduled if each is not None}
+        self._announced &= found.keys()
+        new = next((each for each in found.values() if each.key not in self._announced), None)
+        if new is not None:
+            self._announced.add(new.key)
+        return new
 
     def _interruption(self, event: object) -> MachineInterruption | None:
         """Return the interruption that an event is; None for other events, and for those of other machines."""
@@ -155,14 +157,8 @@ class AzureSpot:
         if not isinstance(machines, list) or self._machine not in machines:
             return None
         kind, key = _text(event, "EventType"), _text(event, "EventId")
-        if key == self._announced:
-            return None
-        self._announced = key
         secs = _secs_until(_mail_time(event.get("NotBefore")), self._clock(), self._NOTICE_SECS)
         return MachineInterruption("spot", f"azure {key}", f"Azure takes the machine away ({kind})", secs)
-
-    def finish(self) -> None:
-        """Release nothing: a cloud does not wait."""
 
 
 def source_of(cloud: Cloud, url: str | None) -> InterruptionSource:
@@ -223,7 +219,7 @@ def _header_value(answer: MetadataAnswer, path: str) -> str:
 
 def _secs_until(at: datetime | None, now: float, default: float) -> float:
     """Return the seconds until a time; `default` if it is unknown."""
-    return min(_MOST_SECS, max(_LEAST_SECS, at.timestamp() - now)) if at is not None else default
+    return bounded(at.timestamp() - now) if at is not None else default
 
 
 def _iso_time(text: str) -> datetime | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 InterruptionKind = Literal["sleep", "shutdown", "spot", "ups"]
+_LEAST_SECS, _MOST_SECS = 10.0, 900.0  # for which answers are waited for, whatever a clock or a UPS says
 
 
 class SourceError(Exception):
@@ -53,3 +54,15 @@ class InterruptionSource(Protocol):
 
     def finish(self) -> None:
         """Let the machine stop: the runs have answered, or their time is over."""
+
+
+class NoticeSource:
+    """A source that gives notice, and does not wait for the runs: a cloud, or a battery."""
+
+    def finish(self) -> None:
+        """Release nothing."""
+
+
+def bounded(secs: float) -> float:
+    """Return the time that is left for saving, by what a source says of it."""
+    return min(_MOST_SECS, max(_LEAST_SECS, secs))

@@ -77,7 +77,7 @@ class Listener:
         try:
             if action != "off":
                 self._respond(interruption, action)
-        except TrainerdError as error:
+        except (TrainerdError, OSError) as error:
             log.error("%s, and the runs cannot be asked: %s", interruption.title, error, extra=_EVENT)
         finally:
             self._source.finish()

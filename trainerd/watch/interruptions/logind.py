@@ -61,15 +61,15 @@ class Logind:
     ) -> None:
         self._connect, self._kinds, self._clock = connect, kinds, clock
         self._bus: LogindBus | None = None
-        self._locks: list[Any] = []  # the file descriptors that are the locks
-        self._refused = ""
+        self._locks: dict[LogindKind, Any] = {}  # the file descriptors that are the locks
+        self._refused: dict[LogindKind, str] = {}  # why there is none
         self._is_stopping = False  # until the machine is awake again
 
     def poll(self) -> MachineInterruption | None:
         try:
             if self._bus is None:
                 self._bus = self._connect()
-            if not self._locks and not self._is_stopping:
+            if not self._is_stopping:
                 self._take_locks(self._bus)
             signal = self._bus.next_signal(_WAIT_SECS)
             return self._interruption(self._bus, *signal) if signal is not None else None
@@ -79,9 +79,9 @@ class Logind:
 
     def finish(self) -> None:
         """Give the locks back. They are taken again when the machine is awake."""
-        for lock in self._locks:
+        for lock in self._locks.values():
             lock.close()
-        self._locks = []
+        self._locks = {}
 
     def _interruption(self, bus: LogindBus, signal: str, begins: bool) -> MachineInterruption | None:
         """Return what a signal announces; None if that is over or is none of the kinds."""
@@ -92,30 +92,33 @@ class Logind:
         if not begins:
             return None
         secs = _DELAY_SECS
-        if self._locks:
+        if kind in self._locks:
             with contextlib.suppress(SourceError):
                 secs = bus.most_delay_secs()
         secs = max(0.0, secs - _MARGIN_SECS)
         return MachineInterruption(kind, f"{kind} {self._clock():.0f}", title, secs)
 
     def _take_locks(self, bus: LogindBus) -> None:
-        """Take a lock for each kind: to an ordinary user logind refuses one for several.
+        """Take a lock for each kind that has none: to an ordinary user logind refuses one for several.
 
-        Without locks the runs are asked all the same, and the machine does not wait for them.
+        Without a lock the runs are asked all the same, and the machine does not wait for them.
         """
-        try:
-            for kind in self._kinds:
-                self._locks.append(bus.inhibit(kind, "trainerd", "training runs save"))
-        except SourceError as error:
-            if str(error) != self._refused:
-                log.warning(
-                    "logind grants no lock, and the machine will not wait until runs have saved: %s. See "
-                    "docs/guides/laptops-and-spot-instances.md.",
-                    error,
-                )
-            self._refused = str(error)
-            return
-        self._refused = ""
+        for kind in self._kinds:
+            if kind in self._locks:
+                continue
+            try:
+                self._locks[kind] = bus.inhibit(kind, "trainerd", "training runs save")
+            except SourceError as error:
+                if self._refused.get(kind) != str(error):
+                    log.warning(
+                        "logind grants no lock for %s, and the machine will not wait until runs have saved: %s. See "
+                        "docs/guides/laptops-and-spot-instances.md.",
+                        kind,
+                        error,
+                    )
+                self._refused[kind] = str(error)
+            else:
+                self._refused.pop(kind, None)
 
     def _disconnect(self) -> None:
         self.finish()

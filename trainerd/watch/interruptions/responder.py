@@ -118,7 +118,7 @@ class Responder:
         """Return the outcome of a run; None while it has not answered."""
         try:
             answer = pending.look(POLL_SECS)
-        except StorageError as error:  # it may pass
+        except (StorageError, OSError) as error:  # it may pass, and the other runs are waited for meanwhile
             log.debug("%s: %s", run.name, error)
             return None
         except NotRunningError as error:  # a run that paused or finished meanwhile has saved
@@ -150,14 +150,17 @@ class Responder:
 
 def _state(run: RunView) -> State | None:
     """Return the state of a run now; None if it cannot be read."""
-    with contextlib.suppress(StorageError):
+    with contextlib.suppress(StorageError, OSError):
         return read_state(run.rundir.state)
     return None
 
 
 def _doing(run: RunView) -> str:
-    """Return what a run does now, for the end of a sentence."""
-    state = _state(run)
+    """Return what a run does now, or why that cannot be read, for the end of a sentence."""
+    try:
+        state = read_state(run.rundir.state)
+    except (StorageError, OSError) as error:
+        return f"; {str(error).rstrip('.')}"
     return f"; it is {state.phase} at step {state.step:,}" if state is not None else ""
 
 

@@ -8,12 +8,11 @@ import time
 from collections.abc import Callable, Mapping
 
 from trainerd.text import printable, seconds
-from trainerd.watch.interruptions.interruption import MachineInterruption, SourceError
+from trainerd.watch.interruptions.interruption import MachineInterruption, NoticeSource, SourceError, bounded
 
 POLL_SECS = 5.0
 UPSC_SECS = 5.0
 _NOTICE_SECS = 60.0  # where the UPS does not say how long it lasts
-_LEAST_SECS, _MOST_SECS = 10.0, 900.0  # for which answers are waited for, whatever the UPS says
 _ON_BATTERY, _LOW, _SHUTDOWN = "OB", "LB", "FSD"
 
 
@@ -41,7 +40,7 @@ def ask_upsc(name: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, colon, value in pairs if colon}
 
 
-class Ups:
+class Ups(NoticeSource):
     """Announces that a battery is almost empty, once until the power is back.
 
     Args:
@@ -79,11 +78,8 @@ class Ups:
         lasts = f", {seconds(left)} left" if left is not None else ""
         title = printable(f"the battery of the UPS {self._ups} is almost empty ({' '.join(status)}{lasts})")
         key = f"ups {self._ups} {self._clock():.0f}"
-        secs = _NOTICE_SECS if left is None else min(_MOST_SECS, max(_LEAST_SECS, left))
+        secs = _NOTICE_SECS if left is None else bounded(left)
         return MachineInterruption("ups", key, title, secs)
-
-    def finish(self) -> None:
-        """Release nothing: a battery does not wait."""
 
 
 def _number(text: str) -> float | None:

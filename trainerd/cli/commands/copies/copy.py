@@ -77,8 +77,11 @@ def command(run: options.RunOptions, to: str | None, once: bool, max_mbit: float
         if once:
             with contextlib.closing(connect(destination, most)) as copy:
                 status = copy_once(copied, copy, takes_over=take_over).status
-            newest = f", newest step {status.step:,}" if status.step is not None else ""
-            say(f"The copy at {destination} is complete: {counted(len(status.steps), 'checkpoint')}{newest}.")
+            if status.step is None:
+                say(f"copied the files of the run to {destination}, and no checkpoint: none is whole yet")
+            else:
+                count = counted(len(status.steps), "checkpoint")
+                say(f"The copy at {destination} is complete: {count}, newest step {status.step:,}.")
             return
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, frame: stop.set())

@@ -14,6 +14,7 @@ from trainerd.cli.commands.copies.copy import SENDS, destination_of, run_to_copy
 from trainerd.cli.say import say
 from trainerd.copies.connect import connect
 from trainerd.copies.process import copy_once, only_copier
+from trainerd.copies.status import snapshot_at
 from trainerd.errors import DataError, NotRunningError
 from trainerd.rundir import request_files
 from trainerd.rundir.lock import read_holder
@@ -61,11 +62,17 @@ def command(run: options.RunOptions, url: str) -> None:
         with contextlib.closing(connect(destination)) as copy:
             copier = copy_once(copied, copy)
             saved = state.last_checkpoint if state is not None else None
-            if saved is not None and copier.status.is_behind(saved):
+            if saved is not None and copier.status.is_behind(saved, snapshot_at(rundir, saved)):
                 raise DataError(f"the checkpoint of step {saved.step:,} is damaged: the run is copied, and not moved.")
+            if copier.status.step is None:
+                raise NotRunningError(
+                    f"{rundir.path} has no whole checkpoint: the run is copied, and not moved. Start it, and move it "
+                    "after its first checkpoint."
+                )
             copier.release()
     folder = shlex.quote(rundir.path.name)
-    say(f"moved the run at step {copier.status.step:,} to {destination}. On the other machine:\n")
+    step = saved.step if saved is not None else copier.status.step
+    say(f"moved the run at step {step:,} to {destination}. On the other machine:\n")
     say(f"    trainerd fetch {destination} {folder}")
     if copied.job is not None:
         say(f"    trainerd run --config {folder}/trainerd.toml")

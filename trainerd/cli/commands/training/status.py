@@ -15,7 +15,7 @@ from trainerd.cli import options
 from trainerd.cli.advice import how_to_start
 from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
-from trainerd.copies.status import CopyStatus, read_copy_status
+from trainerd.copies.status import CopyStatus, read_copy_status, snapshot_at
 from trainerd.errors import NotRunningError, StorageError
 from trainerd.rundir import run_events
 from trainerd.rundir.lock import find_removed, read_holder, removed
@@ -60,7 +60,8 @@ def command(run: options.RunOptions, watch: bool, as_json: bool) -> None:
             copied = asdict(copy) if copy is not None else None
             say(json.dumps(state.to_json() | {"running": running, "copy": copied}))
         else:
-            say(text(state, running, _last_events(rundir), copy))
+            saved_at = snapshot_at(rundir, state.last_checkpoint) if copy is not None else None
+            say(text(state, running, _last_events(rundir), copy, saved_at))
         if not watch:
             return
         time.sleep(1.0)
@@ -123,8 +124,14 @@ def _with_full_disk(state: State, rundir: RunDirectory) -> State:
     return replace(state, warnings=[*state.warnings, full])
 
 
-def text(state: State, running: bool, events: Sequence[Event] = (), copy: CopyStatus | None = None) -> str:
-    """Return a state for a person, the last events, and what is copied elsewhere."""
+def text(
+    state: State,
+    running: bool,
+    events: Sequence[Event] = (),
+    copy: CopyStatus | None = None,
+    saved_at: float | None = None,
+) -> str:
+    """Return a state for a person, the last events, and what is copied elsewhere; see `CopyStatus.is_behind`."""
     rows = [("name", state.name)] if state.name else []
     rows += [("tags", ", ".join(state.tags))] if state.tags else []
     rows.append(("phase", describe(state, running)))
@@ -149,7 +156,7 @@ def text(state: State, running: bool, events: Sequence[Event] = (), copy: CopySt
     if running and state.memory_tier.off:
         rows.append(("in memory", f"nothing is saved there now: {state.memory_tier.off}"))
     if copy is not None:
-        rows.append(("copied", copy.line(saved, time.time())))
+        rows.append(("copied", copy.line(saved, time.time(), saved_at)))
         rows += [("copy error", copy.error)] if copy.error else []
     if running and state.save_model_secs is not None:
         rows.append(("saves", f"every {seconds(state.save_model_secs)}"))
