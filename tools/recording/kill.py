@@ -15,7 +15,7 @@ from tools.recording.terminal import CTRL_C, PROMPT
 from tools.recording.traces import QUIET, Chart, Mark, Trace, text
 
 TITLE = (
-    "A training is killed with kill -9. trainerd run resumes it from the last checkpoint, and its loss lies on the "
+    "A training is killed with kill -9. trainerd run resumes it from what it had in memory, and its loss lies on the "
     "curve of a run that was not killed. trainerd prove says: The same, bit for bit."
 )
 PANE, STRIP = (50, 17), (82, 2)  # columns and rows
