@@ -126,7 +126,8 @@ def cost_chart(figures: Sequence[Figure], path: Path) -> None:
     picture = Picture(figsize=(8, 1.3 + 0.4 * len(names)), layout="constrained")
     axes = picture.add_subplot()
     bars = axes.barh(names, [costs[name] for name in names], color=colours, height=0.62)
-    axes.bar_label(bars, [f"{costs[name]:.2g}×" for name in names], padding=5, color=_INK, fontsize=11)
+    multiples = [f"{costs[name]:.0f}×" if costs[name] >= 10 else f"{costs[name]:.2g}×" for name in names]
+    axes.bar_label(bars, multiples, padding=5, color=_INK, fontsize=11)
     axes.set_title(f"Overhead of a training step, compared with {ours}", loc="left", color=_INK, fontsize=12, pad=10)
     axes.set_xlabel("A model with one parameter, so nearly all of a step is overhead. Shorter is better.", loc="left")
     axes.xaxis.label.set(color=_INK, fontsize=9)
