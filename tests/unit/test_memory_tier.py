@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -159,6 +160,16 @@ def test_a_copy_of_a_run_directory_and_the_original_have_a_state_each(run: RunDi
     assert CheckpointStore(copy).memory.newest() is None
     to_memory(copy, 8)
     assert started(copy) == (8, "memory")
+    assert started(run) == (7, "memory")
+
+
+def test_a_clock_that_was_set_back_in_between_does_not_matter(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = to_memory(run, 6)
+    with monkeypatch.context() as set_back:
+        set_back.setattr(time, "time", lambda: 1.0)
+        store.write_to_memory(FakeSnapshot(7, 14.0), About("memory"), lambda size: None)
     assert started(run) == (7, "memory")
 
 

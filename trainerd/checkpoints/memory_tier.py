@@ -167,7 +167,7 @@ class MemoryTier:
         """Return the newest state in memory that verifies, of this run, in this boot; None if there is none."""
         for folder in self._folders():
             found = [each for name in _SLOTS if (each := _read(folder / name)) is not None]
-            for stored in sorted(found, key=lambda each: -each.manifest.at):
+            for stored in sorted(found, key=lambda each: -each.step):  # the clock may have been set in between
                 with contextlib.suppress(DamagedError):
                     manifests.verify(stored.manifest, stored.folder)
                     return stored
