@@ -504,6 +504,14 @@ def test_commands_say_what_is_in_memory(run: RunDirectory, memory: Path, cli: Cl
     killed.write(run.state)
     assert "the next start resumes from step 1700" in cli("status", "--logdir", str(run.path))[1]
     assert "Step 1,700 is in memory" in cli("checkpoints", "--logdir", str(run.path))[1]
+    replace(killed, last_checkpoint=None).write(run.state)
+    run.manifest(5).unlink()
+    assert cli("checkpoints", "--logdir", str(run.path)) == (
+        0,
+        "Step 1,700 is in memory: the next start resumes from it.\n",
+    )
+    CheckpointStore(run).publish(FakeSnapshot(5, 10.0), About("schedule"))
+    killed.write(run.state)
     shutil.rmtree(memory)
     assert "the next start resumes from step 5" in cli("status", "--logdir", str(run.path))[1]
     assert "in memory" not in cli("checkpoints", "--logdir", str(run.path))[1]

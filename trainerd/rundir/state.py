@@ -315,15 +315,18 @@ class State:
         return ", ".join(parts)
 
     @property
-    def resume_step(self) -> int | None:
-        """The step from which a start resumes if the process is gone and could not save; None if there is none.
+    def memory_step(self) -> int | None:
+        """The step in memory, if it is newer than the last checkpoint, and this user can see its folder."""
+        tier, last = self.memory_tier, self.last_checkpoint
+        is_newer = tier.step is not None and (last is None or tier.step > last.step)
+        return tier.step if is_newer and os.path.lexists(tier.path) else None
 
-        It is that in memory, if its folder is there still, and can be seen by this user.
-        """
-        memory, last = self.memory_tier, self.last_checkpoint.step if self.last_checkpoint is not None else None
-        if memory.step is not None and memory.step > (last or 0) and os.path.lexists(memory.path):
-            return memory.step
-        return last
+    @property
+    def resume_step(self) -> int | None:
+        """The step from which a start resumes if the process is gone and could not save; None if there is none."""
+        if (step := self.memory_step) is not None:
+            return step
+        return self.last_checkpoint.step if self.last_checkpoint is not None else None
 
     @property
     def is_of_this_machine(self) -> bool:

@@ -50,22 +50,23 @@ def command(run: options.RunOptions, as_json: bool) -> None:
         say(f"a rollback was cut short, and a checkpoint may be missing here. {rollback.FINISHES}", err=True)
     if as_json:
         say(json.dumps([entry.to_json() for entry in entries]))
-    elif entries:
-        is_terminal = sys.stdout.isatty()
-        say(table(entries, shutil.get_terminal_size().columns if is_terminal else None))
-        if (step := in_memory(rundir, entries)) is not None:
-            if_killed = " if the process is killed" if read_holder(rundir) is not None else ""
-            say(f"Step {step:,} is in memory: the next start resumes from it{if_killed}.")
-    else:
+        return
+    in_memory = _in_memory(rundir)
+    if not (entries or in_memory):
         start = how_to_start(rundir, run, "run")
         raise NotRunningError(f"{rundir.path} has no checkpoints yet. {start} writes some.")
+    is_terminal = sys.stdout.isatty()
+    shown = [table(entries, shutil.get_terminal_size().columns if is_terminal else None)] if entries else []
+    say("\n".join([*shown, *in_memory]))
 
 
-def in_memory(rundir: RunDirectory, entries: Sequence[TimelineEntry]) -> int | None:
-    """Return the step that is in memory, if it is newer than these; None if there is none."""
+def _in_memory(rundir: RunDirectory) -> list[str]:
+    """Return the line about the step that is in memory; none if there is none that is newer than the checkpoints."""
     state = read_state(rundir.state)
-    step = state.resume_step if state is not None else None
-    return step if step is not None and all(step > entry.step for entry in entries) else None
+    if state is None or state.memory_step is None:
+        return []
+    if_killed = " if the process is killed" if read_holder(rundir) is not None else ""
+    return [f"Step {state.memory_step:,} is in memory: the next start resumes from it{if_killed}."]
 
 
 def _with_copies(entries: Sequence[TimelineEntry], status: CopyStatus | None) -> list[TimelineEntry]:

@@ -151,8 +151,8 @@ def text(
     if (saved := state.last_checkpoint) is not None:
         age = seconds(max(0.0, time.time() - saved.at))
         rows.append(("saved", f"step {saved.step:,}, {age} ago ({saved.reason}, {size(saved.bytes)})"))
-    if running and (tier := state.memory_tier).step is not None and state.resume_step == tier.step:
-        rows.append(("in memory", f"step {tier.step:,}, {seconds(max(0.0, time.time() - tier.at))} ago"))
+    if running and (step := state.memory_step) is not None:
+        rows.append(("in memory", f"step {step:,}, {seconds(max(0.0, time.time() - state.memory_tier.at))} ago"))
     if running and state.memory_tier.off:
         rows.append(("in memory", f"nothing is saved there now: {state.memory_tier.off}"))
     if copy is not None:
