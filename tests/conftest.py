@@ -31,7 +31,7 @@ def runs_are_remembered_elsewhere() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def nothing_is_saved_to_memory() -> Iterator[None]:
-    """Tests that kill a process look at what is on disk; those of the memory tier turn it on."""
+    """Tests that kill a process check the disk. Those of the memory tier turn the tier on."""
     os.environ[memory_folders.VARIABLE] = ""
     yield
     del os.environ[memory_folders.VARIABLE]

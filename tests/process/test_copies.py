@@ -188,7 +188,7 @@ def test_what_is_there_is_replaced_whatever_the_environment_says(
         for content in (b"wrong", b"right"):
             file.write_bytes(content)
             os.utime(file, (1e9, 1e9))
-            with file.open("rb") as opened, contextlib.suppress(CopyError):  # its name is no checksum of it
+            with file.open("rb") as opened, contextlib.suppress(CopyError):  # its name is not its checksum
                 copy.put_object(record, opened.fileno(), lambda sent: None)
         found = b""
         with pytest.raises(DataError):

@@ -687,7 +687,7 @@ def test_what_a_newer_version_wrote_is_refused(rundir: RunDirectory, store: Memo
 
 @pytest.mark.parametrize("contents", [{}, {"run.json": b"{", "indexes/1.json": b"{}"}])
 def test_what_is_no_copy_is_refused(contents: dict[str, bytes], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"there is no copy of a run|run\.json is damaged"):
+    with pytest.raises(DataError, match=r"holds no copy of a run|run\.json is damaged"):
         fetched(MemoryStore(contents), tmp_path / "back")
 
 
@@ -924,11 +924,11 @@ def test_the_commands_say_what_is_wrong(cli: Cli, rundir: RunDirectory, tmp_path
     code, text = cli("fetch", url, "back")
     assert code == 64 and "is not empty. Fetch into a new folder" in text
     code, text = cli("fetch", url + "x", "other")
-    assert code == 65 and "there is no copy of a run" in text
+    assert code == 65 and "holds no copy of a run" in text
     assert cli("copy", str(tmp_path / "none"), "--to", url)[0] == 69
 
 
 def test_a_copy_before_the_first_start_says_what_starts_the_run(cli: Cli, tmp_path: Path) -> None:
     assert cli("init", "new")[0] == 0
     code, text = cli("copy", "--config", "new/trainerd.toml", "--to", (tmp_path / "nas").as_uri())
-    assert code == 69 and re.search(r"there is no run in \S+ yet\. `.*run --config new/trainerd\.toml` starts it", text)
+    assert code == 69 and re.search(r"\S+ has no run yet\. `.*run --config new/trainerd\.toml` starts it", text)

@@ -84,7 +84,7 @@ class MemoryTier:
           moved: called with the number of bytes done. What it raises ends the save, and this raises.
 
         Raises:
-          StorageError: there is no folder or no room for it. What is in memory already stays.
+          StorageError: no folder has room for it. The state that is in memory already stays.
           UnsoundError: the snapshot must not be saved.
         """
         try:

@@ -11,7 +11,7 @@ Earlier = Callable[[str, Path], bool]
 
 
 def no_earlier(digest: str, path: Path) -> bool:
-    """Return False: there is no earlier checkpoint whose file may be shared."""
+    """Return False: no earlier checkpoint has a file to share."""
     return False
 
 

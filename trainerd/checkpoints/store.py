@@ -159,7 +159,7 @@ class CheckpointStore:
                 self._forget_half_published(staging)
             raise
         finally:
-            if lock.is_in_place(self._rundir):  # else it is another's
+            if lock.is_in_place(self._rundir):  # otherwise the folder belongs to another run
                 _remove_staging(staging)
         return manifest
 

@@ -60,7 +60,7 @@ def fetch(copy: RunCopy, folder: Path, where: str | None, say: Callable[[str], N
       say: called with what is fetched.
 
     Raises:
-      UsageError: the folder is not empty, or there is no such checkpoint.
+      UsageError: the folder is not empty, or the copy lacks this checkpoint.
       DataError: there is no copy, it is damaged, or of a newer format.
       CopyError: it cannot be read.
       StorageError: it cannot be written here.
@@ -70,7 +70,7 @@ def fetch(copy: RunCopy, folder: Path, where: str | None, say: Callable[[str], N
     require_free(folder, "Fetch into a new folder, and move its run directory to where `logdir` is.")
     about = copy.about()
     if about is None:
-        raise DataError(f"there is no copy of a run at {copy.url}.")
+        raise DataError(f"{copy.url} holds no copy of a run.")
     with storage(f"make {folder}"), staged(folder) as staging:
         index = _fetch_files(copy, staging)
         rundir = RunDirectory(staging / index.logdir, about.basename)
@@ -137,7 +137,7 @@ def _fetch_checkpoints(
 
     Raises:
       DataError: there is none, or all that are wanted are damaged.
-      UsageError: there is no such checkpoint.
+      UsageError: the copy lacks this checkpoint.
     """
     found = copy.manifests(rundir, index.order)
     if not found:

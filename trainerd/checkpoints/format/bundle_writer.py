@@ -210,7 +210,7 @@ def _data_paths(prefix: Path, count: int) -> list[Path]:
 
 
 def _opened(path: Path) -> RewrittenFile | DirectFile:
-    """Open a file to be written: a new one, or the one that is there, unless that is another checkpoint's too."""
+    """Open a data file for writing. An existing file is written over, unless other checkpoints share it."""
     if path.exists() and path.stat().st_nlink == 1:
         return RewrittenFile(path)
     path.unlink(missing_ok=True)

@@ -44,7 +44,7 @@ class RewrittenFile:
             content = content[os.write(self._descriptor, content) :]
 
     def finish(self) -> None:
-        """Cut off what is left of the content before.
+        """Cut off the rest of the old content.
 
         Raises:
           OSError: it cannot be cut off.

@@ -64,9 +64,7 @@ def command(run: options.RunOptions, to: str | None, once: bool, max_mbit: float
         if run.logdir is not None:
             raise
         start = how_to_start(rundir, run, "run")
-        raise NotRunningError(
-            f"there is no run in {rundir.path} yet. {start} starts it; start the copy after that."
-        ) from None
+        raise NotRunningError(f"{rundir.path} has no run yet. {start} starts it; start the copy after that.") from None
     as_owner.require_owner(rundir, SENDS)
     config, copied = run_to_copy(rundir, run)
     destination = destination_of(to, config)
