@@ -268,17 +268,19 @@ def test_starts_that_die_soon_do_not_push_out_the_checkpoints_before(run: RunDir
 
 
 def test_states_of_runs_that_are_gone_are_removed(run: RunDirectory, memory: Path, tmp_path: Path) -> None:
-    gone = RunDirectory(tmp_path / "gone")
+    gone = RunDirectory(tmp_path / "project" / "gone")
     gone.create()
     State(run_id="fedcba").write(gone.state)
     to_memory(gone, 1, after=None)
-    shutil.rmtree(gone.path)
+    shutil.rmtree(gone.path.parent)
     assert len(list(memory.glob("fedcba-*"))) == 1
     away = RunDirectory(tmp_path / "nas" / "away")
     (tmp_path / "nas").mkdir()
     away.create()
     State(run_id="a1").write(away.state)
     to_memory(away, 1, after=None)
+    [about] = memory.glob("a1-*/run.json")
+    about.write_text(json.dumps(json.loads(about.read_text()) | {"device": 1 << 40}))
     (tmp_path / "nas").rename(tmp_path / "not-mounted")
     to_memory(run, 7)
     assert sorted(path.name.partition("-")[0] for path in memory.iterdir()) == [RUN, "a1"]

@@ -15,7 +15,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import xxhash
@@ -41,11 +41,19 @@ _NAME = "state"  # what the names of its files begin with, whatever the step
 
 @dataclass(frozen=True)
 class _Owner:
-    """The run whose state is in a folder: in one boot of the machine, and in one run directory."""
+    """The run whose state is in a folder: in one boot of the machine, and in one run directory.
+
+    Attributes:
+      run_id: its identifier.
+      boot_id: that of the boot.
+      logdir: the real path of the run directory.
+      device: the number of the file system that holds it.
+    """
 
     run_id: str
     boot_id: str
     logdir: str
+    device: int = field(default=0, compare=False)
 
     @property
     def folder(self) -> str:
@@ -151,7 +159,9 @@ class MemoryTier:
         state = read_state(self._rundir.state)
         if state is None or not state.run_id.isalnum():
             return None
-        return _Owner(state.run_id, _boot_id(), os.path.realpath(self._rundir.path))
+        path = os.path.realpath(self._rundir.path)
+        with storage(f"read {path}"):
+            return _Owner(state.run_id, _boot_id(), path, Path(path).stat().st_dev)
 
     def _folders(self) -> list[Path]:
         """Return the folders that an earlier process of this run may have left. What others may have made is none."""
@@ -244,10 +254,13 @@ def _remove_orphans(base: Path) -> None:
 
 
 def _is_gone(owner: _Owner) -> bool:
+    """Return whether a run directory was removed or made again. A file system that is not mounted now is no reason."""
     state = read_state(RunDirectory(Path(owner.logdir)).state)
     if state is not None:
         return state.run_id != owner.run_id
-    return Path(owner.logdir).parent.is_dir() and not Path(owner.logdir).exists()
+    logdir = Path(owner.logdir)
+    nearest = next(each for each in (logdir, *logdir.parents) if each.exists())
+    return nearest != logdir and nearest.stat().st_dev == owner.device
 
 
 def _boot_id() -> str:
