@@ -254,7 +254,7 @@ def _remove_orphans(base: Path) -> None:
 
 
 def _is_gone(owner: _Owner) -> bool:
-    """Return whether a run directory was removed or made again. A file system that is not mounted now is no reason."""
+    """Return whether a run directory was removed or made again. A file system that is not mounted may come back."""
     state = read_state(RunDirectory(Path(owner.logdir)).state)
     if state is not None:
         return state.run_id != owner.run_id
