@@ -9,11 +9,14 @@ import pytest
 
 from tests.metadata_server import MetadataServer
 from tests.process.conftest import Start, write_config
+from tests.process.test_watch import endpoint, state_home
 from tests.process.trainers import Trainer, saved
 from tests.process.watchers import Endpoint, Watcher, write_settings
 from tests.waiting import wait_for
 from trainerd.rundir import registry
 from trainerd.rundir.state import Phase
+
+__all__ = ["endpoint", "state_home"]
 
 PREEMPT = {"EventId": "1", "EventType": "Preempt", "Resources": ["vm-1"], "NotBefore": ""}
 
@@ -26,18 +29,10 @@ def server() -> Iterator[MetadataServer]:
 
 
 @pytest.fixture
-def endpoint() -> Iterator[Endpoint]:
-    found = Endpoint()
-    yield found
-    found.close()
-
-
-@pytest.fixture
 def watch(
-    tmp_path: Path, server: MetadataServer, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, state_home: Path, server: MetadataServer, endpoint: Endpoint
 ) -> Iterator[Callable[..., Watcher]]:
     """Watch runs on a machine of a cloud."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     watchers: list[Watcher] = []
 
     def go(cloud: str, *runs: Trainer) -> Watcher:
@@ -46,7 +41,7 @@ def watch(
         interruptions = f'[interruptions]\ncloud = "{cloud}"\nmetadata_url = "{server.url}"\nsleep = "off"\n'
         page = f'listen = ""\n{interruptions}shutdown = "off"\n'
         settings = write_settings(tmp_path / "watch.toml", f"json://{endpoint.address}", page=page)
-        watchers.append(Watcher(settings, tmp_path / "watch.log", tmp_path / "state"))
+        watchers.append(Watcher(settings, tmp_path / "watch.log", state_home))
         wait_for(lambda: len(server.asked) >= 2, lambda: f"its first requests: {watchers[-1].text}")
         return watchers[-1]
 

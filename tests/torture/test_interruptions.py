@@ -9,16 +9,16 @@ from pathlib import Path
 
 from tests.metadata_server import MetadataServer
 from tests.process.conftest import Start, write_config
-from tests.process.test_interruptions import endpoint, server, watch
-from tests.process.trainers import saved, variables
+from tests.process.test_interruptions import endpoint, server, state_home, watch
+from tests.process.trainers import saved
 from tests.process.watchers import Watcher
 from tests.torture.conftest import Tell, amount
-from tests.torture.test_pauses import EVERY, GRACE_SECS, evaluations, pytestmark
+from tests.torture.test_pauses import EVERY, GRACE_SECS, end_as_a_calm_run, pytestmark
 from tests.waiting import wait_for
 from trainerd.rundir import registry
 from trainerd.rundir.state import Phase
 
-__all__ = ["endpoint", "pytestmark", "server", "watch"]
+__all__ = ["endpoint", "pytestmark", "server", "state_home", "watch"]
 
 
 def test_preemptions_of_a_run_that_evaluates_and_saves_often(
@@ -46,11 +46,6 @@ def test_preemptions_of_a_run_that_evaluates_and_saves_often(
         wait_for(lambda: server.said[-1] == b"FALSE", "the watcher to be told")
     assert slowest < GRACE_SECS
     end = run.state.step + 1000
-    last = start("run", "--max-steps", str(end))
-    assert last.end(3600) == 0, last.text
-    ours, measured = variables(last.rundir.prefix(end)), evaluations(project)
-    calm = start("run", "--max-steps", str(end), "--logdir", "calm", rundir=project / "calm")
-    assert calm.end(3600) == 0, calm.text
-    assert ours == variables(calm.rundir.prefix(end)) and measured == evaluations(project)
+    end_as_a_calm_run(start, project, end)
     shown = ", ".join(f"{times} {phase}" for phase, times in found.items() if times)
     record_property("preemptions", f"{count} ({shown}); the slowest pause took {slowest:.1f} s")

@@ -34,6 +34,17 @@ def evaluations(project: Path) -> list[str]:
     return found
 
 
+def end_as_a_calm_run(start: Start, project: Path, end: int) -> list[str]:
+    """Train to the end, and require the variables and evaluations of a run without a stop. Its evaluations."""
+    last = start("run", "--max-steps", str(end))
+    assert last.end(3600) == 0, last.text
+    ours, measured = variables(last.rundir.prefix(end)), evaluations(project)
+    calm = start("run", "--max-steps", str(end), "--logdir", "calm", rundir=project / "calm")
+    assert calm.end(3600) == 0, calm.text
+    assert ours == variables(calm.rundir.prefix(end)) and measured == evaluations(project)
+    return measured
+
+
 def test_pauses_and_kills_of_a_run_that_evaluates_often(start: Start, project: Path, record_property: Tell) -> None:
     """It ends as a run that nothing interrupts, and has measured the same at the same steps."""
     stops, chance = amount(3, 100), random.Random(5)
@@ -54,13 +65,7 @@ def test_pauses_and_kills_of_a_run_that_evaluates_often(start: Start, project: P
             assert time.monotonic() - begun < GRACE_SECS
         promised = announced(run.text)
         assert not promised or saved(run.rundir)[0] >= max(promised)
-    last = start("run", "--max-steps", str(end))
-    assert last.end(3600) == 0, last.text
-    ours, measured = variables(last.rundir.prefix(end)), evaluations(project)
-    calm = start("run", "--max-steps", str(end), "--logdir", "calm", rundir=project / "calm")
-    assert calm.end(3600) == 0, calm.text
-    assert ours == variables(calm.rundir.prefix(end)) and measured == evaluations(project)
-    assert len(measured) == end // 400
+    assert len(end_as_a_calm_run(start, project, end)) == end // 400
     record_property("pauses and kills beside evaluations", stops)
 
 
