@@ -131,6 +131,7 @@ def known(average: float = 1.0, deviation: float = 0.1) -> Valleys:
     [
         ([1.0, math.nan], {}, (12, 12, "stop")),
         ([math.inf, math.nan], {"on_nan": "skip"}, (11, 12, "skip")),
+        ([1.0, math.nan, 1.0], {}, (12, 13, "stop")),  # workers look together after some steps, not after each
         ([1.0, 2.9, 1.0], {"on_spike": "rollback"}, None),
         ([1.0, 3.1, 1.0], {"on_spike": "rollback"}, (12, 12, "rollback")),
         ([1.0, 9.0, 1.0, 8.0, 1.0], {"on_spike": "skip"}, (12, 14, "skip")),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from trainerd.config.schema import TroubleConfig
@@ -46,9 +45,11 @@ def bad_turn(
     import numpy as np  # which the daemon's parent does without
 
     losses = steps.rows[:, list(steps.names).index(LOSS)]
-    if stops_on_nan and not math.isfinite(losses[-1]):
-        first = steps.first + int(np.argmin(np.isfinite(losses)))
-        return BadTurn(first, steps.last_step, f"the loss became {losses[-1]} in step {first}", config.on_nan)
+    is_finite = np.isfinite(losses)
+    if stops_on_nan and not is_finite.all():
+        index = int(np.argmin(is_finite))
+        first = steps.first + index
+        return BadTurn(first, steps.last_step, f"the loss became {losses[index]} in step {first}", config.on_nan)
     if config.on_spike == "ignore" or before.count < WARM_UP * smoothing:
         return None
     high = before.average + config.spike_deviations * before.deviation + 1e-12 * abs(before.average)
