@@ -81,6 +81,22 @@ def test_a_pause_file_is_consumed(odd_rundir: RunDirectory) -> None:
     assert not request_files.consume_pause(odd_rundir)
 
 
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("", "the file `pause`"),
+        ("the agent: waits until 20:00\n", "the agent: waits until 20:00"),
+        ("\x1b[2J" + "x" * 300, ("\\x1b[2J" + "x" * 300)[:200]),
+    ],
+)
+def test_a_pause_file_says_who_asks(odd_rundir: RunDirectory, content: str, expected: str) -> None:
+    assert request_files.who_asks_for_pause(odd_rundir) is None
+    odd_rundir.pause.write_text(content)
+    flag = Flag()
+    Ticker(flag, odd_rundir).poll()
+    assert flag.take() == {Request.PAUSE} and flag.paused_by == expected
+
+
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
 def test_a_folder_or_a_fifo_of_their_names_asks_for_nothing(rundir: RunDirectory, make: Callable[[Path], None]) -> None:
     for path in (rundir.save, rundir.pause):

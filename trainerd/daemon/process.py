@@ -41,7 +41,6 @@ from trainerd.loop.contract import Session
 from trainerd.loop.flag import Request
 from trainerd.loop.outcome import PAUSED, PAUSED_EARLY, Outcome
 from trainerd.loop.signals.dispatch import DaemonFlag, daemon_listens, interrupt_program, renew_handlers
-from trainerd.loop.ticker import BY_FILE
 from trainerd.rundir import lock, registry, request_files, run_events
 from trainerd.rundir.claim import Claim
 from trainerd.rundir.paths import RunDirectory
@@ -366,8 +365,8 @@ class TrainerProcess:
         self._claim.flush()
         self._serve_outside_fit()
         # A program may have no session now that looks.
-        if self._flag.has_program and request_files.is_pause_asked(self._rundir):
-            self._flag.raise_for(Request.PAUSE, BY_FILE)
+        if self._flag.has_program and (by := request_files.who_asks_for_pause(self._rundir)) is not None:
+            self._flag.raise_for(Request.PAUSE, by)
 
     def _serve_outside_fit(self) -> None:
         """Serve a script outside of its calls of `fit`: what they have trained is on disk, so a pause ends it."""
