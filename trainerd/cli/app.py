@@ -16,6 +16,7 @@ from trainerd.version import __version__
 GROUPS = {
     "training": "Training",
     "runs": "All runs",
+    "queue": "The queue",
     "history": "Checkpoints and history",
     "copies": "Copies elsewhere",
     "jobs": "Jobs and releases",
@@ -47,6 +48,8 @@ COMMANDS = {
     "copy": ("copies", "Keep a copy of a run elsewhere."),
     "fetch": ("copies", "Bring a run back from its copy."),
     "move": ("copies", "Pause a run and copy it, to continue it on another machine."),
+    "queue": ("queue", "Show and change what the agent trains."),
+    "agent": ("queue", "Train the runs of the queue, each when it may."),
     "init": ("jobs", "Write a config and a small job to start from."),
     "check": ("jobs", "Try a job: two steps, one save and one restore."),
     "prove": ("jobs", "Check that interruptions do not change a job's result."),

@@ -253,6 +253,19 @@ def of_training(command: Command) -> Command:
     return _script_arguments(rank_option(of_a_run(call)))
 
 
+def of_queue(command: Command) -> Command:
+    """Give a command that names a run to train later the options of it, as its first argument: one `RunOptions`."""
+
+    @functools.wraps(command)
+    def call(
+        config_path: Path | None, logdir: Path | None, max_steps: int | None, script: Path | None, **given: Any
+    ) -> Any:
+        named = RunOptions(logdir=logdir, max_steps=max_steps)
+        return command(replace(named, **_of_script(script, config_path, given)), **given)
+
+    return _script_arguments(config_option(_new_logdir_option(max_steps_option(call))))
+
+
 def of_trial(command: Command) -> Command:
     """Give a command that tries a job the options that name it, as its first argument: one `RunOptions`."""
 

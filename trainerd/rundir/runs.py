@@ -101,6 +101,16 @@ class RunReader:
         self._state: Cached[State | None] = Cached()
         self._holder: Cached[Holder | None] = Cached()
 
+    def is_here(self) -> bool:
+        """Return whether a process of this machine trains the run.
+
+        Raises:
+          StorageError: its lock cannot be read.
+        """
+        # Cached, since who has ended never comes back.
+        holder = self._holder.get(stamp_of(self.rundir.lock), lambda: read_holder(self.rundir))
+        return holder is not None and holder.is_alive()
+
     def read(self) -> ListedRun:
         """Read the present state of the run."""
         rundir, state, is_here, unread = self.rundir, None, False, ""
@@ -110,9 +120,7 @@ class RunReader:
             stamp = stamp_of(rundir.state)
             state = self._state.get(stamp, lambda: read_state(rundir.state))
             unread = DAMAGED if state is None and stamp is not None else ""
-            # Cached, since who has ended never comes back.
-            holder = self._holder.get(stamp_of(rundir.lock), lambda: read_holder(rundir))
-            is_here = holder is not None and holder.is_alive()
+            is_here = self.is_here()
             if self._searches and not is_here and not (state is not None and state.phase.is_over):
                 is_here = find_removed(rundir) is not None
         except TrainerdError as error:  # another user's, or a disk that fails: the others are shown

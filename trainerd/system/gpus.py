@@ -76,8 +76,14 @@ def total_memory(number: int) -> int | None:
     return None if users is None or len(users) > 1 else _device(nvml, "", handle).memory_total_bytes
 
 
-def _nvml() -> Any:
-    """Return NVML, ready to answer; None if its package or the driver is missing."""
+def count_gpus() -> int:
+    """Return how many GPUs NVML sees; 0 if its package or the driver is missing."""
+    nvml = _nvml("the agent finds no GPUs; `gpus` in agent.toml names them")
+    return 0 if nvml is None else _answer(nvml.nvmlDeviceGetCount) or 0
+
+
+def _nvml(lacks: str = "status does not show the memory and utilization of GPUs") -> Any:
+    """Return NVML, ready to answer; None if its package or the driver is missing, which is logged with what it lacks."""
     try:
         import pynvml
 
@@ -85,7 +91,7 @@ def _nvml() -> Any:
     except Exception as error:  # the run trains, whatever is wrong with a driver or its package
         is_missing = isinstance(error, ImportError)
         cure = f"install its package with `{install_command('gpu')}`" if is_missing else f"NVML fails: {error}"
-        log.info("status does not show the memory and utilization of GPUs: %s", cure)
+        log.info("%s: %s", lacks, cure)
         return None
     return pynvml
 

@@ -1,0 +1,77 @@
+"""The agent's own file, agent.json: what it knows of each entry, and what it has decided. Others read it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainerd.agent.progress import Progress
+from trainerd.system.durable_files import read_json, storage, write_atomic
+from trainerd.system.xdg import state_home
+
+
+@dataclass(frozen=True)
+class EntryNotes:
+    """What the agent notes of one entry.
+
+    Attributes:
+      progress: its progress.
+      logdir: its run directory.
+      why: why it waits or is paused, for a person; empty if it trains.
+      until: when that changes, in seconds since 1970 (UTC), if that is known.
+    """
+
+    progress: Progress
+    logdir: str
+    why: str = ""
+    until: float | None = None
+
+
+@dataclass(frozen=True)
+class AgentNotes:
+    """The content of the file.
+
+    Attributes:
+      version: the version of the agent.
+      pid, create_time, uptime_at_start: its process; see `trainerd.rundir.state.State`.
+      slots: how many runs it trains at a time.
+      gpus: the GPUs that it gives to runs.
+      entries: name to what it knows of it.
+    """
+
+    version: str = ""
+    pid: int = 0
+    create_time: float = 0.0
+    uptime_at_start: float = 0.0
+    slots: int = 1
+    gpus: tuple[int, ...] = ()
+    entries: Mapping[str, EntryNotes] = field(default_factory=dict)
+
+
+def folder() -> Path:
+    """Return the folder of the agent's own files."""
+    return state_home() / "trainerd" / "agent"
+
+
+def read() -> AgentNotes:
+    """Read the file; empty notes if there is none, or if it is damaged.
+
+    Raises:
+      StorageError: it cannot be read.
+    """
+    return read_json(folder() / "agent.json", AgentNotes) or AgentNotes()
+
+
+def write(notes: AgentNotes) -> None:
+    """Write the file. It is on disk when this returns: what the agent does next, the next agent must know.
+
+    Raises:
+      StorageError: it cannot be written.
+    """
+    path = folder() / "agent.json"
+    with storage(f"write {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, json.dumps(dataclasses.asdict(notes), indent=1).encode() + b"\n")

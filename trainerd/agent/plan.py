@@ -1,0 +1,214 @@
+"""Decides which entries of the queue train now. Pure.
+
+Entries are ranked: by priority, then by turns, then by place. Each in its rank takes a slot, GPUs and memory if they
+are there. What trains and got none is paused: a pause is exact, so a place can be taken at any moment and given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from trainerd.agent.entry import QueueEntry
+from trainerd.agent.progress import Progress, Stage
+from trainerd.agent.when.conditions import Verdict
+from trainerd.text import counted, size
+
+
+@dataclass(frozen=True)
+class Room:
+    """What the machine has for the queue.
+
+    Attributes:
+      slots: how many runs train at a time.
+      gpus: the GPUs, by their numbers.
+      memory_bytes: the memory that is available beside what the runs of the queue have.
+      share_secs: after how long a run gives its place to a waiting one of the same priority; None: never.
+    """
+
+    slots: int
+    gpus: tuple[int, ...]
+    memory_bytes: int
+    share_secs: float | None = None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An entry, with all that a decision needs.
+
+    Attributes:
+      name: its name.
+      entry: what its file says.
+      progress: its progress.
+      verdict: whether `[when]` of its config lets it train.
+    """
+
+    name: str
+    entry: QueueEntry
+    progress: Progress
+    verdict: Verdict
+
+    @property
+    def is_on(self) -> bool:
+        """True if its process runs, or is about to."""
+        return self.progress.stage.is_on
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The decision on one entry.
+
+    Attributes:
+      action: "start", "pause", "turn" for a new turn of one that trains, or "" for nothing.
+      why: why it is paused or waits, for a person; empty if it trains, or is done.
+      until: when that changes, if that is known.
+      gpus: the GPUs that it gets.
+    """
+
+    action: str = ""
+    why: str = ""
+    until: datetime | None = None
+    gpus: tuple[int, ...] = ()
+
+
+def decide(candidates: Sequence[Candidate], room: Room, now: float) -> dict[str, Decision]:
+    """Return the decision on each entry.
+
+    Args:
+      candidates: all entries.
+      room: what the machine has.
+      now: seconds since 1970 (UTC).
+    """
+    stages = {each.name: each.progress.stage for each in candidates}
+    barred = {each.name: why for each in candidates if (why := _barrier(each, stages, now)) is not None}
+    ranked = sorted(
+        (each for each in candidates if each.name not in barred and _is_wanted(each)),
+        key=lambda each: _rank(each, room, now),
+    )
+    granted, refused = _share_out(ranked, room)
+    found = {each.name: _decision(each, barred, granted, refused, candidates, room) for each in candidates}
+    renewed = [each for each in candidates if each.name in granted and _is_turn_over(each, room, now)]
+    return found | {each.name: replace(found[each.name], action="turn") for each in renewed}
+
+
+def _is_wanted(each: Candidate) -> bool:
+    return each.is_on or each.progress.stage is Stage.WAITING
+
+
+def _barrier(each: Candidate, stages: Mapping[str, Stage], now: float) -> Decision | None:
+    """Return why an entry must not train, whatever room there is; None if it may."""
+    entry, progress = each.entry, each.progress
+    if entry.paused:
+        return Decision(why="paused: `trainerd queue resume` lets it train")
+    if not each.verdict.may_train and not progress.overrides_when:
+        return Decision(why=each.verdict.why, until=each.verdict.until)
+    if each.is_on:
+        return None
+    if entry.after and stages.get(entry.after) is not Stage.DONE:
+        found = stages.get(entry.after)
+        return Decision(why=f"waits for {entry.after}, which is {found or 'not in the queue'}")
+    if now < progress.again_at:
+        return Decision(why=f"waits after a failure: {progress.why}", until=datetime.fromtimestamp(progress.again_at))
+    return None
+
+
+def _rank(each: Candidate, room: Room, now: float) -> tuple[float, ...]:
+    """Return what entries are sorted by. What a person has started comes first, whatever the priorities.
+
+    Of equal priorities those come first whose turn is not over, then those that wait, in the order in which their last
+    turns ended, and then those whose turn is over, the fewest turns first.
+    """
+    entry, progress = each.entry, each.progress
+    if progress.stage is Stage.PAUSING:
+        turn: tuple[float, ...] = (3.0, 0.0, 0.0)
+    elif each.is_on and not _is_turn_over(each, room, now):
+        turn = (0.0, 0.0, 0.0)
+    elif each.is_on:
+        turn = (2.0, progress.turns, progress.turn_began)
+    else:
+        turn = (1.0, progress.turn_ended if room.share_secs is not None else 0.0, 0.0)
+    return (0.0 if progress.is_by_hand else 1.0, -entry.priority, *turn, entry.place)
+
+
+def _is_turn_over(each: Candidate, room: Room, now: float) -> bool:
+    is_training = each.progress.stage is Stage.TRAINING
+    return room.share_secs is not None and is_training and now - each.progress.turn_began >= room.share_secs
+
+
+def _share_out(ranked: Sequence[Candidate], room: Room) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    """Give each entry in its rank what it needs.
+
+    Returns:
+      The GPUs of those that got all they need, and why the others did not.
+    """
+    granted, refused = dict[str, tuple[int, ...]](), dict[str, str]()
+    slots, gpus = room.slots, list(room.gpus)
+    memory = room.memory_bytes + sum(each.progress.memory_bytes for each in ranked if each.is_on)
+    for each in ranked:
+        need = each.entry.gpus
+        kept = [gpu for gpu in each.progress.gpus if gpu in gpus] if each.is_on else []
+        chosen = tuple((kept + [gpu for gpu in gpus if gpu not in kept])[:need])
+        if need > len(room.gpus):
+            refused[each.name] = f"needs {counted(need, 'GPU')}, and the agent has {len(room.gpus)}"
+        elif not slots:
+            refused[each.name] = f"waits for a slot: {counted(room.slots, 'run')} at a time"
+        elif len(chosen) < need:
+            refused[each.name] = f"waits for {counted(need, 'GPU')}"
+        elif not each.is_on and each.progress.memory_bytes > memory:
+            needs = size(each.progress.memory_bytes)
+            refused[each.name] = f"waits for memory: it needs {needs}, and {size(max(0, memory))} are available"
+        else:
+            slots -= 1
+            gpus = [gpu for gpu in gpus if gpu not in chosen]
+            memory -= each.progress.memory_bytes
+            granted[each.name] = each.progress.gpus if each.is_on and len(each.progress.gpus) == need else chosen
+    return granted, refused
+
+
+def _decision(
+    each: Candidate,
+    barred: Mapping[str, Decision],
+    granted: Mapping[str, tuple[int, ...]],
+    refused: Mapping[str, str],
+    candidates: Sequence[Candidate],
+    room: Room,
+) -> Decision:
+    stage = each.progress.stage
+    if not _is_wanted(each):
+        return Decision(why=each.progress.why)
+    if stage is Stage.PAUSING:
+        return Decision(why=each.progress.why, gpus=each.progress.gpus)
+    if each.name in granted:
+        gpus = granted[each.name]
+        if each.is_on:
+            return Decision(gpus=each.progress.gpus)
+        still = _in_the_way(each, gpus, granted, candidates, room)
+        return Decision(why=f"waits until {' and '.join(still)} paused") if still else Decision("start", gpus=gpus)
+    takers = [name for name in granted if not _is_on(candidates, name)]
+    if each.name in barred:
+        found = barred[each.name]
+    elif stage is Stage.TRAINING and takers:
+        found = Decision(why=f"gives its place to {takers[0]}")
+    else:
+        found = Decision(why=refused[each.name])
+    return replace(found, action="pause") if stage is Stage.TRAINING else found
+
+
+def _is_on(candidates: Sequence[Candidate], name: str) -> bool:
+    return any(each.is_on for each in candidates if each.name == name)
+
+
+def _in_the_way(
+    each: Candidate,
+    gpus: tuple[int, ...],
+    granted: Mapping[str, tuple[int, ...]],
+    candidates: Sequence[Candidate],
+    room: Room,
+) -> list[str]:
+    """Return the runs that must have paused before this entry can start: they still have a slot, or its GPUs."""
+    leaving = [other for other in candidates if other.is_on and other.name not in granted]
+    on = [other for other in candidates if other.is_on]
+    starting = [name for name in granted if not _is_on(candidates, name)]
+    has_slot = len(on) + starting.index(each.name) < room.slots
+    return [other.name for other in leaving if not has_slot or set(other.progress.gpus) & set(gpus)]
