@@ -16,7 +16,9 @@ import pytest
 
 import trainerd
 from tests.unit.conftest import Cli
-from trainerd.cli import install_plan, main, watch_plan
+from trainerd.cli import main
+from trainerd.cli.install import plan as install_plan
+from trainerd.cli.install import watch_plan
 from trainerd.daemon.systemd import units
 from trainerd.doctor.facts import SystemdService
 from trainerd.errors import ConfigError, TrainerdError, UsageError

@@ -6,12 +6,14 @@ agent takes them over.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -21,13 +23,14 @@ from trainerd.agent import notes as agent_notes
 from trainerd.agent.entry import QueueEntry
 from trainerd.agent.notes import AgentNotes, EntryNotes
 from trainerd.agent.plan import Candidate, Decision, Room, decide
-from trainerd.agent.progress import Observed, Progress, Stage, StartResult, follow
+from trainerd.agent.progress import EntryProgress, Observed, Stage, StartResult, follow
 from trainerd.agent.queue_folder import Queue, QueueFolder
 from trainerd.agent.when.conditions import Verdict
-from trainerd.errors import StorageError
-from trainerd.rundir import request_files
+from trainerd.errors import NotRunningError, StorageError
+from trainerd.rundir.lock import read_holder
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.pending_request import PendingRequest
 from trainerd.rundir.runs import RunReader
-from trainerd.rundir.state import Phase
 from trainerd.system.durable_files import storage, write_atomic
 from trainerd.system.process_identity import process_identity
 from trainerd.version import __version__
@@ -37,29 +40,49 @@ log = logging.getLogger(__name__)
 LOOK_SECS = 0.25  # between two looks at whether anything has changed
 SOON_SECS = 0.05  # the same while a run starts or pauses
 WHOLE_SECS = 10.0  # between two looks at everything: hours, batteries and temperatures write no file
-_ASK_AGAIN_SECS = 3.0  # a pause whose file is gone, and that nobody serves
 BY = "the agent"
 
 
 class Starts(Protocol):
-    """What starts runs; see `Starter`."""
+    """Starts runs; see `Starter`."""
 
     def start(self, name: str, entry: QueueEntry, gpus: tuple[int, ...], *, has_gpus: bool) -> None: ...
     def is_starting(self, name: str) -> bool: ...
     def take_result(self, name: str) -> StartResult | None: ...
 
 
-@dataclass
-class _FollowedRun:
+class _QueuedRun:
     """A run of the queue, between two looks.
+
+    Args:
+      path: its run directory.
 
     Attributes:
       reader: reads it.
-      asked_at: when it was last asked to pause, in seconds of a clock that is never set.
     """
 
-    reader: RunReader
-    asked_at: float = 0.0
+    def __init__(self, path: Path) -> None:
+        self.reader = RunReader(path)
+        self._pause: PendingRequest | None = None
+        self._looked_at = 0.0
+
+    def ask_to_pause(self, why: str, now: float) -> None:
+        """Ask its process to pause, or see that it has heard of it; `now` is of a clock that is never set.
+
+        Raises:
+          StorageError: the request cannot be written.
+        """
+        rundir = self.reader.rundir
+        if self._pause is None or not self._pause.holder.is_alive():
+            holder = read_holder(rundir)
+            if holder is None:
+                return
+            self._pause = PendingRequest(rundir, holder, "", partial(_write_pause, rundir, why), rundir.pause, "paused")
+            self._pause.send()
+        else:
+            with contextlib.suppress(NotRunningError):  # the next look sees that
+                self._pause.look(now - self._looked_at)
+        self._looked_at = now
 
 
 class Agent:
@@ -88,7 +111,7 @@ class Agent:
         self._clock, self._timer = clock, timer
         self._notes = agent_notes.read()
         self._identity = (os.getpid(), *process_identity(os.getpid()))
-        self._runs: dict[str, _FollowedRun] = {}
+        self._runs: dict[str, _QueuedRun] = {}
         self._queue = Queue()
         self._stamp: object = None
         self._seen: object = None
@@ -103,34 +126,35 @@ class Agent:
         """
         try:
             stamp = self._folder.stamp()
-            seen = (stamp, [run.reader.is_here() for run in self._on()])
-            is_moving = self._is_moving()
-            if seen == self._seen and self._timer() < self._whole_at and not is_moving:
-                return LOOK_SECS
+            seen = (stamp, [(run.reader.is_here(), self._starter.is_starting(name)) for name, run in self._on()])
+            if seen == self._seen and self._timer() < self._whole_at:
+                return self._wait()
             if stamp != self._stamp:
                 self._queue, self._stamp = self._folder.read(before=self._queue), stamp
             self._seen = seen
-            self._whole_at = self._timer() + WHOLE_SECS
-            self._look()
+            self._whole_at = self._timer() + self._look()
         except StorageError as error:
             if str(error) != self._trouble:
                 log.error("%s", error, extra={"event": "agent-failed"})
             self._trouble = str(error)
             return LOOK_SECS
         self._trouble = ""
-        return SOON_SECS if self._is_moving() else LOOK_SECS
+        return self._wait()
 
-    def _on(self) -> list[_FollowedRun]:
-        return [run for name, run in self._runs.items() if self._stage(name).is_on]
+    def _on(self) -> list[tuple[str, _QueuedRun]]:
+        return [(name, run) for name, run in self._runs.items() if self._stage(name).is_on]
 
     def _stage(self, name: str) -> Stage:
         found = self._notes.entries.get(name)
         return found.progress.stage if found is not None else Stage.WAITING
 
-    def _is_moving(self) -> bool:
-        return any(each.progress.stage in (Stage.STARTING, Stage.PAUSING) for each in self._notes.entries.values())
+    def _wait(self) -> float:
+        """Return the seconds until the next look: few while a run starts or pauses."""
+        stages = {each.progress.stage for each in self._notes.entries.values()}
+        return SOON_SECS if stages & {Stage.STARTING, Stage.PAUSING} else LOOK_SECS
 
-    def _look(self) -> None:
+    def _look(self) -> float:
+        """Look at everything. Returns the seconds until the next such look is due, if nothing changes before."""
         entries, now = self._queue.entries, self._clock()
         self._runs = {name: self._followed(name, entry) for name, entry in entries.items()}
         candidates = [self._candidate(name, entry, now) for name, entry in entries.items()]
@@ -140,16 +164,22 @@ class Agent:
         self._note(after, room)
         for each in candidates:
             self._act(each, decisions[each.name], room)
+        changes = [note.until for note in after.values() if note.until is not None]
+        if room.share_secs is not None:
+            changes += [
+                note.progress.turn_began + room.share_secs for note in after.values() if note.progress.stage.is_on
+            ]
+        return min([WHOLE_SECS, *(at - now for at in changes if at > now)])
 
-    def _followed(self, name: str, entry: QueueEntry) -> _FollowedRun:
+    def _followed(self, name: str, entry: QueueEntry) -> _QueuedRun:
         found = self._runs.get(name)
         is_same = found is not None and str(found.reader.rundir.path) == entry.logdir
-        return found if found is not None and is_same else _FollowedRun(RunReader(Path(entry.logdir)))
+        return found if found is not None and is_same else _QueuedRun(Path(entry.logdir))
 
     def _candidate(self, name: str, entry: QueueEntry, now: float) -> Candidate:
         run = self._runs[name].reader.read()
         started = self._starter.take_result(name)
-        before = self._notes.entries[name].progress if name in self._notes.entries else Progress()
+        before = self._notes.entries[name].progress if name in self._notes.entries else EntryProgress()
         seen = Observed(run.is_running, run.state, self._starter.is_starting(name), started)
         verdict = self._judge(entry, run.is_running)
         progress = follow(entry, before, seen, now, may_train=verdict.may_train)
@@ -190,25 +220,18 @@ class Agent:
             self._starter.start(each.name, each.entry, decision.gpus, has_gpus=bool(room.gpus))
         elif decision.action == "pause":
             log.info("pausing %s: %s", each.name, decision.why, extra={"event": "agent-pause"})
-            self._ask_to_pause(run, decision.why)
-        elif each.progress.stage is Stage.PAUSING and self._is_unheard(run):
-            self._ask_to_pause(run, each.progress.why)
-
-    def _ask_to_pause(self, run: _FollowedRun, why: str) -> None:
-        run.asked_at = self._timer()
-        path = run.reader.rundir.pause
-        with storage(f"write {path}"):
-            write_atomic(path, f"{BY}: {why}\n".encode(), durable=False, for_all=True)
-
-    def _is_unheard(self, run: _FollowedRun) -> bool:
-        """Return whether a pause was not heard: a process that starts removes what was asked of the one before."""
-        if self._timer() - run.asked_at < _ASK_AGAIN_SECS or request_files.is_pause_asked(run.reader.rundir):
-            return False
-        state = run.reader.read().state
-        return state is None or state.phase not in (Phase.SAVING, Phase.PAUSING)
+            run.ask_to_pause(decision.why, self._timer())
+        elif each.progress.stage is Stage.PAUSING:
+            run.ask_to_pause(each.progress.why, self._timer())
 
 
-def _log_change(name: str, progress: Progress) -> None:
+def _write_pause(rundir: RunDirectory, why: str) -> None:
+    """Write the request at once as a whole, with the reason in it."""
+    with storage(f"write {rundir.pause}"):
+        write_atomic(rundir.pause, f"{BY}: {why}\n".encode(), durable=False, for_all=True)
+
+
+def _log_change(name: str, progress: EntryProgress) -> None:
     level = logging.ERROR if progress.stage is Stage.FAILED else logging.INFO
     why = f": {progress.why}" if progress.why else ""
     log.log(level, "%s is %s%s", name, progress.stage, why, extra={"event": f"agent-{progress.stage}"})

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainerd.agent.progress import Progress
+from trainerd.agent.progress import EntryProgress
 from trainerd.system.durable_files import read_json, storage, write_atomic
 from trainerd.system.xdg import state_home
 
@@ -24,7 +24,7 @@ class EntryNotes:
       until: when that changes, in seconds since 1970 (UTC), if that is known.
     """
 
-    progress: Progress
+    progress: EntryProgress
     logdir: str
     why: str = ""
     until: float | None = None

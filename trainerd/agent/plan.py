@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from trainerd.agent.entry import QueueEntry
-from trainerd.agent.progress import Progress, Stage
+from trainerd.agent.progress import EntryProgress, Stage
 from trainerd.agent.when.conditions import Verdict
 from trainerd.text import counted, size
 
@@ -46,7 +46,7 @@ class Candidate:
 
     name: str
     entry: QueueEntry
-    progress: Progress
+    progress: EntryProgress
     verdict: Verdict
 
     @property

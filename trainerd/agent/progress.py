@@ -33,7 +33,7 @@ class Stage(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Progress:
+class EntryProgress:
     """The progress of one entry.
 
     Attributes:
@@ -95,7 +95,7 @@ class Observed:
     started: StartResult | None = None
 
 
-def follow(entry: QueueEntry, before: Progress, seen: Observed, now: float, *, may_train: bool) -> Progress:
+def follow(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float, *, may_train: bool) -> EntryProgress:
     """Return the progress of an entry after a look at its run.
 
     Args:
@@ -106,7 +106,7 @@ def follow(entry: QueueEntry, before: Progress, seen: Observed, now: float, *, m
       may_train: whether `[when]` of its config lets it train now.
     """
     if before.since < entry.since:
-        before = Progress(since=entry.since, memory_bytes=before.memory_bytes, turn_ended=before.turn_ended)
+        before = EntryProgress(since=entry.since, memory_bytes=before.memory_bytes, turn_ended=before.turn_ended)
     if seen.is_running:
         return _training(before, seen, now, may_train=may_train)
     if before.stage is Stage.STARTING and seen.is_starting:
@@ -116,7 +116,7 @@ def follow(entry: QueueEntry, before: Progress, seen: Observed, now: float, *, m
     return before
 
 
-def _training(before: Progress, seen: Observed, now: float, *, may_train: bool) -> Progress:
+def _training(before: EntryProgress, seen: Observed, now: float, *, may_train: bool) -> EntryProgress:
     memory = _memory(before, seen.state)
     after = replace(before, memory_bytes=memory, overrides_when=before.overrides_when and not may_train)
     if before.stage in (Stage.TRAINING, Stage.PAUSING):
@@ -126,13 +126,13 @@ def _training(before: Progress, seen: Observed, now: float, *, may_train: bool) 
     return replace(after, is_by_hand=is_by_hand, overrides_when=is_by_hand and not may_train)
 
 
-def _memory(before: Progress, state: State | None) -> int:
+def _memory(before: EntryProgress, state: State | None) -> int:
     """Return the most memory that the run was seen to have; a little more than before is none."""
     found = state.memory_bytes if state is not None else 0
     return found if found > _MORE * before.memory_bytes else before.memory_bytes
 
 
-def _ended(entry: QueueEntry, before: Progress, seen: Observed, now: float) -> Progress:
+def _ended(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float) -> EntryProgress:
     """Return the progress of an entry whose process has ended."""
     state, result = seen.state, seen.started
     after = replace(before, turn_ended=now, gpus=(), is_by_hand=False, overrides_when=False, why="")
@@ -157,7 +157,7 @@ def _ended(entry: QueueEntry, before: Progress, seen: Observed, now: float) -> P
     return replace(after, stage=Stage.WAITING, why="its process was killed", again_at=now + AGAIN_SECS)
 
 
-def _failed(entry: QueueEntry, after: Progress, error: str, now: float) -> Progress:
+def _failed(entry: QueueEntry, after: EntryProgress, error: str, now: float) -> EntryProgress:
     why = error.strip().partition("\n")[0]
     wait = min(MOST_SECS, AGAIN_SECS * 2.0 ** min(after.failures, 10))
     stage = Stage.FAILED if after.failures >= entry.retries else Stage.WAITING

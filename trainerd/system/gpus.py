@@ -83,7 +83,7 @@ def count_gpus() -> int:
 
 
 def _nvml(lacks: str = "status does not show the memory and utilization of GPUs") -> Any:
-    """Return NVML, ready to answer; None if its package or the driver is missing, which is logged with what it lacks."""
+    """Return NVML, ready to answer; None if its package or the driver is missing, and log what is lacking then."""
     try:
         import pynvml
 

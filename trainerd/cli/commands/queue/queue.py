@@ -15,7 +15,7 @@ from trainerd.agent import notes
 from trainerd.agent.agent import until_text
 from trainerd.agent.entry import QueueEntry
 from trainerd.agent.notes import AgentNotes, EntryNotes
-from trainerd.agent.progress import Progress, Stage
+from trainerd.agent.progress import EntryProgress, Stage
 from trainerd.agent.queue_folder import Queue, QueueFolder
 from trainerd.cli import options
 from trainerd.cli.app import CommandWithExamples, GroupWithExamples
@@ -94,10 +94,10 @@ def _row(name: str, entry: QueueEntry, known: EntryNotes | None, now: float) -> 
     return name, str(progress.stage), str(entry.priority), gpus, step, until, why
 
 
-def _progress(entry: QueueEntry, known: EntryNotes | None) -> tuple[Progress, str]:
+def _progress(entry: QueueEntry, known: EntryNotes | None) -> tuple[EntryProgress, str]:
     """Return the progress of an entry, and why it waits; the agent may not have seen it yet."""
     if known is None or known.progress.since < entry.since:
-        return Progress(), "the agent has not seen it yet"
+        return EntryProgress(), "the agent has not seen it yet"
     if entry.paused and not known.progress.stage.is_on:
         return replace(known.progress, stage=Stage.PAUSED), known.why
     return known.progress, known.why

@@ -1,0 +1,1 @@
+"""What `trainerd install` writes."""
