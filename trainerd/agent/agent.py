@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -240,11 +239,3 @@ def _log_change(name: str, progress: EntryProgress) -> None:
 def available_memory() -> int:
     """Return the memory that programs can have without swapping, in bytes."""
     return int(psutil.virtual_memory().available)
-
-
-def until_text(until: float | None, now: float) -> str:
-    """Return a moment for a person, in local time: with its day if that is not today."""
-    if until is None:
-        return ""
-    at, today = datetime.fromtimestamp(until), datetime.fromtimestamp(now)
-    return f"{at:%H:%M}" if at.date() == today.date() else f"{at:%a %d %b %H:%M}"

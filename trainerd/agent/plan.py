@@ -152,7 +152,7 @@ def _share_out(ranked: Sequence[Candidate], room: Room) -> tuple[dict[str, tuple
         if need > len(room.gpus):
             refused[each.name] = f"needs {counted(need, 'GPU')}, and the agent has {len(room.gpus)}"
         elif not slots:
-            refused[each.name] = f"waits for a slot: {counted(room.slots, 'run')} at a time"
+            refused[each.name] = f"waits for a slot: {_names(list(granted))} first"
         elif len(chosen) < need:
             refused[each.name] = f"waits for {counted(need, 'GPU')}"
         elif not each.is_on and each.progress.memory_bytes > memory:
@@ -164,6 +164,13 @@ def _share_out(ranked: Sequence[Candidate], room: Room) -> tuple[dict[str, tuple
             memory -= each.progress.memory_bytes
             granted[each.name] = each.progress.gpus if each.is_on and len(each.progress.gpus) == need else chosen
     return granted, refused
+
+
+def _names(names: Sequence[str]) -> str:
+    """Return names for a person, three at most."""
+    more = [f"{len(names) - 3} more"] if len(names) > 3 else []
+    *some, last = [*names[:3], *more]
+    return f"{', '.join(some)} and {last}" if some else last
 
 
 def _decision(

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
 from trainerd.agent import notes
-from trainerd.agent.agent import until_text
 from trainerd.agent.entry import QueueEntry
-from trainerd.agent.notes import AgentNotes, EntryNotes
-from trainerd.agent.progress import EntryProgress, Stage
+from trainerd.agent.progress import Stage
 from trainerd.agent.queue_folder import Queue, QueueFolder
+from trainerd.agent.shown import ShownEntry, shown, until_text, warning
 from trainerd.cli import options
 from trainerd.cli.app import CommandWithExamples, GroupWithExamples
 from trainerd.cli.columns import lines
@@ -25,15 +24,12 @@ from trainerd.cli.say import say
 from trainerd.cli.usage import Whole
 from trainerd.config.bare_script import is_script
 from trainerd.errors import UsageError
-from trainerd.rundir.lock import Holder
 from trainerd.rundir.names import RunIdentity, check_name
 from trainerd.rundir.runs import RunReader
 from trainerd.system.absolute import absolute
-from trainerd.text import counted
-from trainerd.version import __version__
 
 _HEAD = ("run", "stage", "priority", "GPUs", "step", "until", "why")
-_LEFT = {0, 1, 5, 6}
+_LEFT, _MAY_BE_EMPTY = {0, 1, 5, 6}, {3, 5, 6}
 
 
 @click.group(
@@ -56,58 +52,31 @@ def command(ctx: click.Context, as_json: bool) -> None:
     if ctx.invoked_subcommand is not None:
         return
     queue, known = QueueFolder().read(), notes.read()
+    entries = shown(queue, known)
     if as_json:
-        say(json.dumps([_as_json(name, entry, known) for name, entry in queue.entries.items()]))
+        say(json.dumps([each.to_json() for each in entries]))
         return
-    say(_table(queue, known, time.time()))
-    for mistake in queue.mistakes.values():
+    say(_table(entries, time.time()))
+    for mistake in [*queue.mistakes.values(), *filter(None, [warning(known, queue)])]:
         say(mistake, err=True)
-    if warning := _agent_warning(known, queue):
-        say(warning, err=True)
 
 
-def _agent_warning(known: AgentNotes, queue: Queue) -> str:
-    """Return what is wrong with the agent, and what to do; empty if nothing is."""
-    if not Holder(known.pid, known.create_time, known.uptime_at_start).is_alive():
-        return "No agent runs: `trainerd agent` trains the queue." if queue.entries else ""
-    if known.version != __version__:
-        return f"The agent is trainerd {known.version}, and this is {__version__}: stop the agent, and start it again."
-    return ""
-
-
-def _table(queue: Queue, known: AgentNotes, now: float) -> str:
-    if not queue.entries:
+def _table(entries: Sequence[ShownEntry], now: float) -> str:
+    if not entries:
         return "The queue is empty. `trainerd queue add CONFIG` adds a run."
-    rows = [_HEAD, *(_row(name, entry, known.entries.get(name), now) for name, entry in queue.entries.items())]
-    if not any(row[3] for row in rows[1:]):
-        rows = [(*row[:3], *row[4:]) for row in rows]
-        return "\n".join(lines(rows, {0, 1, 4, 5}))
-    return "\n".join(lines(rows, _LEFT))
+    rows = [_HEAD, *(_row(each, now) for each in entries)]
+    empty = {column for column in _MAY_BE_EMPTY if not any(row[column] for row in rows[1:])}
+    kept = [column for column in range(len(_HEAD)) if column not in empty]
+    left = {number for number, column in enumerate(kept) if column in _LEFT}
+    return "\n".join(lines([tuple(row[column] for column in kept) for row in rows], left))
 
 
-def _row(name: str, entry: QueueEntry, known: EntryNotes | None, now: float) -> tuple[str, ...]:
-    progress, why = _progress(entry, known)
-    state = RunReader(Path(entry.logdir)).read().state
-    gpus = ",".join(map(str, progress.gpus)) or str(entry.gpus or "")
+def _row(each: ShownEntry, now: float) -> tuple[str, ...]:
+    state = RunReader(Path(each.entry.logdir)).read().state
+    gpus = ",".join(map(str, each.gpus)) or str(each.entry.gpus or "")
     step = f"{state.step:,}" + (f" of {state.end:,}" if state.end else "") if state is not None else ""
-    until = until_text(known.until, now) if known is not None else ""
-    return name, str(progress.stage), str(entry.priority), gpus, step, until, why
-
-
-def _progress(entry: QueueEntry, known: EntryNotes | None) -> tuple[EntryProgress, str]:
-    """Return the progress of an entry, and why it waits; the agent may not have seen it yet."""
-    if known is None or known.progress.since < entry.since:
-        return EntryProgress(), "the agent has not seen it yet"
-    if entry.paused and not known.progress.stage.is_on:
-        return replace(known.progress, stage=Stage.PAUSED), known.why
-    return known.progress, known.why
-
-
-def _as_json(name: str, entry: QueueEntry, known: AgentNotes) -> dict[str, Any]:
-    found = known.entries.get(name)
-    progress, why = _progress(entry, found)
-    about = {"stage": str(progress.stage), "why": why, "until": found.until if found is not None else None}
-    return {"name": name, **entry.__dict__, **about, "gpus_given": progress.gpus, "failures": progress.failures}
+    until = until_text(each.until, now) if each.until is not None else ""
+    return each.name, str(each.stage), str(each.entry.priority), gpus, step, until, each.why
 
 
 @command.command(
@@ -162,8 +131,8 @@ def command_add(run: RunOptions, name: str | None, priority: int, gpus: int | No
     )
     QueueFolder().add(found, entry)
     say(f"added {found}. `trainerd queue` shows when it trains.")
-    if warning := _agent_warning(known, Queue({found: entry})):
-        say(warning, err=True)
+    if lack := warning(known, Queue({found: entry})):
+        say(lack, err=True)
 
 
 @command.command(
@@ -218,19 +187,20 @@ def command_pause(names: tuple[str, ...], every: bool) -> None:
 @click.option("--all", "every", is_flag=True, help="All runs that are paused.")
 def command_resume(names: tuple[str, ...], every: bool) -> None:
     """Have runs wait for their turn again: runs that are paused, or have failed, or are done."""
-    queue, known = QueueFolder(), notes.read()
-    for name in _chosen(queue, names, every=every):
-        entry = queue.read().entries[name] if every else None
-        if entry is not None and _progress(entry, known.entries.get(name))[0].stage is not Stage.PAUSED:
-            continue
+    queue = QueueFolder()
+    for name in _chosen(queue, names, Stage.PAUSED, every=every):
         queue.resume(name)
         say(f"{name} waits for its turn")
 
 
-def _chosen(queue: QueueFolder, names: tuple[str, ...], *, every: bool) -> list[str]:
+def _chosen(
+    queue: QueueFolder, names: tuple[str, ...], stage: Stage | None = None, *, every: bool, flag: str = "--all"
+) -> list[str]:
+    """Return the names that are given, or those of all entries in a stage."""
     if bool(names) == every:
-        raise UsageError("name a run of the queue, or give --all.")
-    return list(queue.read().entries) if every else list(names)
+        raise UsageError(f"name a run of the queue, or give {flag}.")
+    entries = shown(queue.read(), notes.read())
+    return [each.name for each in entries if stage in (None, each.stage)] if every else list(names)
 
 
 @command.command(
@@ -245,15 +215,10 @@ def _chosen(queue: QueueFolder, names: tuple[str, ...], *, every: bool) -> list[
 @click.option("--done", is_flag=True, help="All that are done.")
 def command_remove(names: tuple[str, ...], done: bool) -> None:
     """Remove runs from the queue. The runs themselves stay, and what trains continues."""
-    if bool(names) == done:
-        raise UsageError("name a run of the queue, or give --done.")
-    queue, known = QueueFolder(), notes.read()
-    entries = queue.read().entries
-    found = [
-        each for each, entry in entries.items() if _progress(entry, known.entries.get(each))[0].stage is Stage.DONE
-    ]
-    for name in found if done else names:
+    queue = QueueFolder()
+    found = _chosen(queue, names, Stage.DONE, every=done, flag="--done")
+    for name in found:
         queue.remove(name)
         say(f"removed {name}")
-    if done and not found:
-        say(f"none of {counted(len(entries), 'run')} is done")
+    if not found:
+        say("no run of the queue is done")
