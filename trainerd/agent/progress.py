@@ -42,6 +42,7 @@ class EntryProgress:
       why: the reason of the stage, for a person; empty if it needs none.
       gpus: the GPUs that it has, by their numbers.
       turn_began, turn_ended: when its last turn began and ended, in seconds since 1970 (UTC).
+      turn_before_ended: when the turn before that ended: of two that ended at once, the one that waited longer is next.
       turns: how many turns it has had since it last started.
       failures: how often it has failed since then.
       again_at: when it may start again after a failure.
@@ -57,6 +58,7 @@ class EntryProgress:
     gpus: tuple[int, ...] = ()
     turn_began: float = 0.0
     turn_ended: float = 0.0
+    turn_before_ended: float = 0.0
     turns: int = 0
     failures: int = 0
     again_at: float = 0.0
@@ -106,7 +108,11 @@ def follow(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float,
       may_train: whether `[when]` of its config lets it train now.
     """
     if before.since < entry.since:
-        before = EntryProgress(since=entry.since, memory_bytes=before.memory_bytes, turn_ended=before.turn_ended)
+        before = replace(
+            EntryProgress(since=entry.since, memory_bytes=before.memory_bytes),
+            turn_ended=before.turn_ended,
+            turn_before_ended=before.turn_before_ended,
+        )
     if seen.is_running:
         return _training(before, seen, now, may_train=may_train)
     if before.stage is Stage.STARTING and seen.is_starting:
@@ -135,8 +141,8 @@ def _memory(before: EntryProgress, state: State | None) -> int:
 def _ended(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float) -> EntryProgress:
     """Return the progress of an entry whose process has ended."""
     state, result = seen.state, seen.started
-    after = replace(before, turn_ended=now, gpus=(), is_by_hand=False, overrides_when=False, why="")
-    after = replace(after, memory_bytes=_memory(before, state))
+    after = replace(before, turn_before_ended=before.turn_ended, turn_ended=now, memory_bytes=_memory(before, state))
+    after = replace(after, gpus=(), is_by_hand=False, overrides_when=False, why="")
     if result is not None and result.code == InUseError.exit_code:
         return replace(after, stage=Stage.WAITING, why=result.text, again_at=now + AGAIN_SECS)
     if result is not None and result.code:
