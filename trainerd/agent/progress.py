@@ -11,6 +11,7 @@ from trainerd.rundir.request_files import BY_FILE
 from trainerd.rundir.state import Phase, State
 
 AGAIN_SECS, MOST_SECS = 15.0, 600.0  # after a failure: the wait doubles, up to the second
+BEGIN_SECS = 10.0  # within which a command that starts a run has taken its run directory
 _MORE = 1.1  # what counts as more memory than before
 _BY_HAND = (BY_FILE, "SIGINT", "Ctrl-C")  # what asked for a pause that a person wanted
 
@@ -108,18 +109,32 @@ def follow(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float,
       may_train: whether `[when]` of its config lets it train now.
     """
     if before.since < entry.since:
-        before = replace(
-            EntryProgress(since=entry.since, memory_bytes=before.memory_bytes),
-            turn_ended=before.turn_ended,
-            turn_before_ended=before.turn_before_ended,
-        )
+        before = _over_again(before, entry)
     if seen.is_running:
         return _training(before, seen, now, may_train=may_train)
-    if before.stage is Stage.STARTING and seen.is_starting:
+    if before.stage is Stage.STARTING and (seen.is_starting or _may_begin(before, seen, now)):
         return before
     if before.stage.is_on:
         return _ended(entry, before, seen, now)
     return before
+
+
+def _over_again(before: EntryProgress, entry: QueueEntry) -> EntryProgress:
+    """Return the progress of an entry that was resumed. What is known of a process that runs stays."""
+    if before.stage.is_on:
+        return replace(before, since=entry.since, failures=0)
+    return EntryProgress(
+        since=entry.since,
+        memory_bytes=before.memory_bytes,
+        turn_ended=before.turn_ended,
+        turn_before_ended=before.turn_before_ended,
+    )
+
+
+def _may_begin(before: EntryProgress, seen: Observed, now: float) -> bool:
+    """Return whether a command that an agent started which is gone may still start the run."""
+    has_begun = seen.state is not None and seen.state.at >= before.turn_began
+    return seen.started is None and not has_begun and 0.0 <= now - before.turn_began < BEGIN_SECS
 
 
 def _training(before: EntryProgress, seen: Observed, now: float, *, may_train: bool) -> EntryProgress:
