@@ -69,7 +69,7 @@ def test_a_name_is_in_the_queue_once(queue: QueueFolder) -> None:
 
 def test_a_run_is_in_the_queue_once(queue: QueueFolder) -> None:
     add(queue, "a")
-    with pytest.raises(UsageError, match=r"the run in /runs/a is in the queue already, as a$"):
+    with pytest.raises(UsageError, match=r"the run in /runs/a is in the queue already, as a"):
         queue.add("b", entry("/runs/a"))
 
 
