@@ -45,7 +45,9 @@ BY = "the agent"
 class Starts(Protocol):
     """Starts runs; see `Starter`."""
 
-    def start(self, name: str, entry: QueueEntry, gpus: tuple[int, ...], *, has_gpus: bool) -> None: ...
+    def start(
+        self, name: str, entry: QueueEntry, after: QueueEntry | None, gpus: tuple[int, ...], *, has_gpus: bool
+    ) -> None: ...
     def is_starting(self, name: str) -> bool: ...
     def take_result(self, name: str) -> StartResult | None: ...
 
@@ -216,7 +218,8 @@ class Agent:
         run = self._runs[each.name]
         if decision.action == "start":
             log.info("starting %s", each.name, extra={"event": "agent-start"})
-            self._starter.start(each.name, each.entry, decision.gpus, has_gpus=bool(room.gpus))
+            after = self._queue.entries.get(each.entry.after)
+            self._starter.start(each.name, each.entry, after, decision.gpus, has_gpus=bool(room.gpus))
         elif decision.action == "pause":
             log.info("pausing %s: %s", each.name, decision.why, extra={"event": "agent-pause"})
             run.ask_to_pause(decision.why, self._timer())
