@@ -56,6 +56,8 @@ FLOORS = [
     {"copies"},
     {"doctor", "doctor/upgrade", "proof", "proof/traced", "release", "watch", "watch/delivery", "watch/interruptions"},
     {"watch/page"},
+    {"agent/when"},
+    {"agent"},
     {"cli"},
     {
         "cli/commands",
