@@ -11,8 +11,8 @@ import tomllib
 from collections.abc import Collection, Sequence
 from dataclasses import MISSING, field, fields, is_dataclass
 from pathlib import Path
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -204,7 +204,8 @@ def _plain(kind: Any, message: str, value: object) -> str:
         if not set(parts) <= set(choices):  # a number, or one of these
             return "expected " + (_description(kind) or f'a number, 0 or more, or "{choices[0]}"')
         return "expected one of " + ", ".join(f'"{c}"' for c in choices)
-    if "matching regex" in message and (described := _description(kind)):
+    is_of_several = get_origin(kind) in (Union, UnionType) and len(set(get_args(kind)) - {NoneType}) > 1
+    if ("matching regex" in message or is_of_several) and (described := _description(kind)):
         return f"expected {described}"
     message = message.split(", got ")[0].replace(" | null", "")
     words = {"`int`": "a whole number", "`float`": "a number", "`str`": "a string", "`bool`": "true or false"}
