@@ -134,6 +134,7 @@ def text(
     """Return a state for a person, the last events, and what is copied elsewhere; see `CopyStatus.is_behind`."""
     rows = [("name", state.name)] if state.name else []
     rows += [("tags", ", ".join(state.tags))] if state.tags else []
+    rows += [("params", state.shown_params())] if state.params else []
     rows.append(("phase", describe(state, running)))
     of = f" of {state.end:,}" if state.end else ""
     rows.append(("step", f"{state.step:,}{of}"))
