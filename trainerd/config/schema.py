@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import keyword
+import sys
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -49,6 +52,29 @@ Entry = Annotated[
         pattern=r"^([^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*|[^:]+\.py)$",
         description='"module:attribute", or a script such as "train.py"',
     ),
+]
+
+
+ParamName = Annotated[
+    str,
+    Meta(
+        pattern=rf"^(?!(?:{'|'.join(keyword.kwlist)})$)[^\W\d]\w*$",
+        description="a name that Python takes for an argument, such as learning_rate",
+    ),
+]
+
+
+_ParamScalar = (
+    Annotated[str, Meta(max_length=2000)]
+    | bool
+    | Annotated[int, Meta(ge=-(2**62), le=2**62)]
+    | Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+)
+
+
+ParamValue = Annotated[
+    _ParamScalar | Annotated[tuple[_ParamScalar, ...], Meta(max_length=1000)],
+    Meta(description="a string, a finite number, true or false, or a list of these"),
 ]
 
 
@@ -317,6 +343,11 @@ class Config:
     input_position: Literal["exact", "restart"] = key(
         "exact", "", "`exact`: the dataset's position is saved. `restart`: each start begins at its first element."
     )
+    params: Mapping[ParamName, ParamValue] = key(
+        dict,
+        "",
+        "A table of parameters of the job: arguments of its function, or what `trainerd.params()` returns in a script.",
+    )
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     summary: SummaryConfig = field(default_factory=SummaryConfig)
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
@@ -352,8 +383,13 @@ class Config:
         return beside / self.entry
 
     def description(self) -> dict[str, Any]:
-        """Return the keys that change nothing of the training, as fields of the run's state."""
-        return {"name": self.name or "", "tags": list(self.tags), "notes": self.notes or ""}
+        """Return the keys that tell a person what the run is, as fields of the run's state."""
+        return {
+            "name": self.name or "",
+            "tags": list(self.tags),
+            "notes": self.notes or "",
+            "params": dict(self.params),
+        }
 
     def parsed_best(self) -> Best | None:
         """Return the goal by which the best checkpoint is chosen; None if the config names none."""

@@ -138,6 +138,7 @@ def text(
     the queue says of the run."""
     rows = [("name", state.name)] if state.name else []
     rows += [("tags", ", ".join(state.tags))] if state.tags else []
+    rows += [("params", state.shown_params())] if state.params else []
     rows.append(("phase", describe(state, running)))
     rows += [("queue", queue)] if queue else []
     of = f" of {state.end:,}" if state.end else ""
