@@ -17,6 +17,7 @@ from trainerd.agent.queue_folder import QueueFolder
 from trainerd.agent.settings import AgentSettings
 from trainerd.agent.starter import Starter
 from trainerd.agent.when.judge import Judge
+from trainerd.agent.when.machine import MachineProbes
 from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.usage import GivenPath
 from trainerd.daemon import logs
@@ -63,7 +64,10 @@ def _run(found: AgentSettings) -> None:
         notifier = stack.enter_context(contextlib.closing(Notifier()))
         stack.enter_context(alone(notes.folder(), "agent"))
         agent = Agent(
-            QueueFolder(), lambda: Room(slots, gpus, available_memory(), found.share_secs), Starter(), Judge().judge
+            QueueFolder(),
+            lambda: Room(slots, gpus, available_memory(), found.share_secs),
+            Starter(),
+            Judge(MachineProbes().read),
         )
         log.info("the agent trains %s at a time%s", counted(slots, "run"), _of_gpus(gpus), extra={"event": "agent"})
         notifier.send("READY=1")
