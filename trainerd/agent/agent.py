@@ -25,7 +25,8 @@ from trainerd.agent.notes import AgentNotes, EntryNotes
 from trainerd.agent.plan import Candidate, Decision, Room, decide
 from trainerd.agent.progress import EntryProgress, Observed, Stage, StartResult, follow
 from trainerd.agent.queue_folder import Queue, QueueFolder
-from trainerd.agent.when.judge import Judge
+from trainerd.agent.when.configs import WhenConfigs
+from trainerd.agent.when.judge import WhenJudge
 from trainerd.errors import NotRunningError, StorageError
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
@@ -94,7 +95,7 @@ class Agent:
       queue: the queue.
       room: returns what the machine has now.
       starter: starts runs.
-      judge: judges whether `[when]` of a config lets its run train now.
+      judge: judges whether `[when]` lets a run train now.
       clock: seconds since 1970 (UTC).
       timer: seconds on a clock that is never set.
     """
@@ -104,7 +105,7 @@ class Agent:
         queue: QueueFolder,
         room: Callable[[], Room],
         starter: Starts,
-        judge: Judge,
+        judge: WhenJudge,
         *,
         clock: Callable[[], float] = time.time,
         timer: Callable[[], float] = time.monotonic,
@@ -117,7 +118,8 @@ class Agent:
         self._queue = Queue()
         self._stamp: object = None
         self._seen: object = None
-        self._by_hand = RunsByHand(queue, judge)
+        self._whens = WhenConfigs()
+        self._by_hand = RunsByHand(queue, self._whens)
         self._whole_at = 0.0
         self._trouble = ""
 
@@ -189,9 +191,8 @@ class Agent:
         before = self._notes.entries[name].progress if name in self._notes.entries else EntryProgress()
         seen = Observed(run.is_running, run.state, self._starter.is_starting(name), started)
         gpus = before.gpus if run.is_running else None
-        verdict = self._judge.judge(
-            Path(entry.config), entry.set, is_training=run.is_running, gpus=gpus, own_pids=own_pids
-        )
+        when = self._whens.read(Path(entry.config), entry.set)
+        verdict = self._judge.judge(when, own_pids, is_training=run.is_running, gpus=gpus)
         progress = follow(entry, before, seen, now, may_train=verdict.may_train)
         if progress.stage is not before.stage:
             _log_change(name, progress)

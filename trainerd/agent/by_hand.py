@@ -9,7 +9,8 @@ from pathlib import Path
 
 from trainerd.agent.entry import QueueEntry
 from trainerd.agent.queue_folder import QueueFolder
-from trainerd.agent.when.judge import Judge
+from trainerd.agent.when.configs import WhenConfigs
+from trainerd.config.schema import WhenConfig
 from trainerd.errors import TrainerdError
 from trainerd.rundir import registry
 from trainerd.rundir.names import RunIdentity
@@ -24,14 +25,14 @@ class RunsByHand:
 
     Args:
       queue: the queue.
-      judge: knows the configs.
+      whens: reads the configs.
       known: returns the runs of this user.
     """
 
     def __init__(
-        self, queue: QueueFolder, judge: Judge, known: Callable[[], Collection[RegisteredRun]] = registry.known
+        self, queue: QueueFolder, whens: WhenConfigs, known: Callable[[], Collection[RegisteredRun]] = registry.known
     ) -> None:
-        self._queue, self._judge, self._known = queue, judge, known
+        self._queue, self._whens, self._known = queue, whens, known
         self._readers: dict[Path, RunReader] = {}
 
     def add(self, queued: Collection[str]) -> None:
@@ -43,7 +44,7 @@ class RunsByHand:
         found = [run for run in self._known() if str(run.path) not in queued]
         self._readers = {run.path: self._readers.get(run.path) or RunReader(run.path) for run in found}
         for run in found:
-            if run.config is not None and self._judge.has_conditions(run.config) and self._trains(run.path):
+            if run.config is not None and self._whens.read(run.config) != WhenConfig() and self._trains(run.path):
                 self._add(run, run.config)
 
     def _trains(self, path: Path) -> bool:
@@ -65,9 +66,7 @@ class RunsByHand:
         taken = self._queue.read()
         name = next(each for each in _names(run.path, state.name if state is not None else "") if each not in taken)
         self._queue.add(name, entry)
-        log.info(
-            "%s has a [when] and was started by hand: it is in the queue now", name, extra={"event": "agent-adopt"}
-        )
+        log.info("%s was started by hand and has a [when]: added to the queue", name, extra={"event": "agent-adopt"})
 
 
 def _names(path: Path, name: str) -> Iterator[str]:
