@@ -189,7 +189,7 @@ def _decision(
     if each.name in granted:
         gpus = granted[each.name]
         if each.is_on:
-            return Decision(gpus=each.progress.gpus)
+            return Decision(until=each.verdict.until, gpus=each.progress.gpus)
         still = _in_the_way(each, gpus, granted, candidates, room)
         return Decision(why=f"waits until {' and '.join(still)} paused") if still else Decision("start", gpus=gpus)
     takers = [name for name in granted if not _is_on(candidates, name)]
