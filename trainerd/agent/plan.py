@@ -18,7 +18,7 @@ from trainerd.text import counted, size
 
 @dataclass(frozen=True)
 class Room:
-    """What the machine has for the queue.
+    """The resources of the machine for the queue.
 
     Attributes:
       slots: how many runs train at a time.
