@@ -138,8 +138,7 @@ def text(
     rows = [("name", state.name)] if state.name else []
     rows += [("tags", ", ".join(state.tags))] if state.tags else []
     rows += [("params", state.shown_params())] if state.params else []
-    rows.append(("phase", describe(state, running)))
-    rows += [("queue", queue)] if queue else []
+    rows += [("phase", describe(state, running)), *[("queue", queue)] * bool(queue)]
     of = f" of {state.end:,}" if state.end else ""
     rows.append(("step", f"{state.step:,}{of}"))
     rows += state.shown_metrics().items()
