@@ -27,10 +27,10 @@ def wait_for_file(name: str) -> None:
         time.sleep(0.01)
 
 
-def counter() -> trainerd.Job:
-    """p goes up by 2 a step."""
+def counter(by: float = 2.0) -> trainerd.Job:
+    """p goes up by 2 a step, or by another number."""
     p = tf.Variable(0.0, dtype=tf.float64)
-    return trainerd.Job(lambda: {"p": p.assign_add(2.0)}, state={"p": p})
+    return trainerd.Job(lambda: {"p": p.assign_add(by)}, state={"p": p})
 
 
 def deaf() -> trainerd.Job:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from trainerd.config import parse, schema
+from trainerd.config import fingerprint, parse, schema
 from trainerd.config.metric_goals import Best, MetricTarget
+from trainerd.config.training_hours import TrainingHours
 from trainerd.errors import ConfigError
 
 MINIMAL = 'entry = "job:job"\nlogdir = "runs/a"\n'
@@ -196,3 +197,34 @@ def test_a_file_that_is_not_toml_is_reported_with_its_line(tmp_path: Path, text:
     with pytest.raises(ConfigError) as raised:
         parse.load(tmp_path / "trainerd.toml")
     assert says in str(raised.value) and ("quotes" in str(raised.value)) == ("logdir" in text)
+
+
+# ---------------------------------------------------------------------- [when]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ('hours = "25:00-08:00"', "when.hours: there is no 25:00. A day is from 00:00 to 24:00, got '25:00-08:00'"),
+        ('hours = ["20:00-22:00", "8-9"]', "when.hours: expected a span such as \"20:00-08:00\", got '8-9'"),
+        ("hours = 20", "when.hours: expected a string, or a list of one or more, got 20"),
+        ("hours = []", "when.hours: expected a string, or a list of one or more, got []"),
+        ("days = []", "when.days: expected a string, or a list of one or more, got []"),
+        ('days = "mon-fry"', "when.days: expected days such as"),
+        ("resume_temp = 70", "when.resume_temp: it needs a `max_temp`"),
+        ("max_temp = 80\nresume_temp = 80", "below `max_temp`, which is 80, got 80"),
+        ("idle_min = 10", "when.idle_min: there is no such key. Did you mean `when.idle_mins`?"),
+    ],
+)
+def test_hours_that_never_come_are_a_mistake(tmp_path: Path, lines: str, message: str) -> None:
+    assert message in "\n".join(mistakes(tmp_path, f"{MINIMAL}[when]\n{lines}\n"))
+
+
+def test_without_hours_and_days_every_hour_is_right(tmp_path: Path) -> None:
+    assert load(tmp_path, f"{MINIMAL}[when]\nidle_mins = 10\n").when.parsed_hours() is None
+    assert load(tmp_path, f'{MINIMAL}[when]\ndays = "sat"\n').when.parsed_hours() == TrainingHours(days=frozenset({5}))
+
+
+def test_when_is_not_trained(tmp_path: Path) -> None:
+    plain = fingerprint.of_config(load(tmp_path, MINIMAL))
+    assert fingerprint.of_config(load(tmp_path, f'{MINIMAL}[when]\nhours = "20:00-08:00"\nmax_temp = 80\n')) == plain

@@ -15,7 +15,7 @@ import re
 import shlex
 import textwrap
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from types import UnionType
@@ -91,6 +91,8 @@ def plain_type(kind: Any) -> str:
     bounds = [m for m in getattr(kind, "__metadata__", ()) if isinstance(m, Meta)]
     least = next((m.ge for m in bounds if m.ge is not None), None)
     base = get_args(kind)[0] if hasattr(kind, "__metadata__") else kind
+    if get_origin(base) is Mapping:
+        return "table"
     if get_origin(base) is tuple:
         return f"list of {plain_type(get_args(base)[0])}s"
     words = {int: "whole number", float: "number", str: "string", bool: "`true` or `false`"}[base]
@@ -123,7 +125,8 @@ def key_table(table: str) -> str:
         unit, text = field.metadata["unit"], field.metadata["text"].replace("|", "\\|")
         anchor = key if table == "top" else f"{table}.{key}"
         cell = f'<a id="{anchor}"></a>[`{key}`](#{anchor})'
-        rows.append(f"| {cell} | {plain_type(kind)} | {unit} | {plain_default(field.default)} | {text} |")
+        default = None if field.default_factory is not MISSING else field.default
+        rows.append(f"| {cell} | {plain_type(kind)} | {unit} | {plain_default(default)} | {text} |")
     return "\n".join(rows) + "\n"
 
 

@@ -58,6 +58,8 @@ FLOORS = [
     {"agent"},
     {"doctor", "doctor/upgrade", "proof", "proof/traced", "release", "watch", "watch/delivery", "watch/interruptions"},
     {"watch/page"},
+    {"agent/when"},
+    {"agent"},
     {"cli"},
     {"cli/install"},
     {

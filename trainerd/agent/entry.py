@@ -27,6 +27,9 @@ class QueueEntry:
     place: float = key(0.0, "", "The order among equal priorities: the lowest is first.")
     gpus: Number = key(0, "GPUs", "How many GPUs the run gets.")
     after: str = key("", "", "The entry that must be done before this one starts. Empty: none.")
+    begin_at: str = key(
+        "", "", "The checkpoint of `after` that the run begins at: a step, `best` or `minimum`. Empty: it begins anew."
+    )
     retries: Number = key(0, "", "How often the run is started again after it failed.")
     set: tuple[str, ...] = key((), "", "Keys of the config that differ, each as KEY=VALUE.")
     max_steps: Annotated[int, Meta(ge=1)] | None = key(

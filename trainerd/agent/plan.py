@@ -12,13 +12,13 @@ from datetime import datetime
 
 from trainerd.agent.entry import QueueEntry
 from trainerd.agent.progress import EntryProgress, Stage
-from trainerd.agent.when.conditions import Verdict
+from trainerd.agent.when.conditions import WhenVerdict
 from trainerd.text import counted, size
 
 
 @dataclass(frozen=True)
 class Room:
-    """What the machine has for the queue.
+    """The resources of the machine for the queue.
 
     Attributes:
       slots: how many runs train at a time.
@@ -47,7 +47,7 @@ class Candidate:
     name: str
     entry: QueueEntry
     progress: EntryProgress
-    verdict: Verdict
+    verdict: WhenVerdict
 
     @property
     def is_on(self) -> bool:
@@ -217,7 +217,7 @@ def _decision(
     if each.name in granted:
         gpus = granted[each.name]
         if each.is_on:
-            return Decision(gpus=each.progress.gpus)
+            return Decision(until=each.verdict.until, gpus=each.progress.gpus)
         still = _in_the_way(each, granted, candidates, room)
         return Decision(why=f"waits until {' and '.join(still)} paused") if still else Decision("start", gpus=gpus)
     takers = [name for name in granted if not _is_on(candidates, name)]

@@ -1,4 +1,4 @@
-"""What has become of each entry of the queue, as the agent has seen it. Pure."""
+"""The progress of each entry of the queue, as the agent has seen it. Pure."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class StartResult:
 
 @dataclass(frozen=True)
 class Observed:
-    """What is seen of a run.
+    """The state of a run, as it is seen from outside.
 
     Attributes:
       is_running: whether a process trains it.

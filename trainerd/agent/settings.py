@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,11 @@ from msgspec import Meta
 
 from trainerd.config import tables
 from trainerd.config.tables import key
-from trainerd.system.gpus import count_gpus
+from trainerd.system.gpus import Gpus, NvmlError
 from trainerd.system.machine import NAME
 from trainerd.system.xdg import config_home
+
+log = logging.getLogger(__name__)
 
 FILE = "agent.toml"
 Slots = Annotated[int, Meta(ge=1, le=1024)]
@@ -26,7 +29,7 @@ _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 @dataclass(frozen=True, kw_only=True)
 class AgentSettings:
-    """How many runs train at a time, and on what."""
+    """The number of runs that train at a time, and the GPUs that they get."""
 
     slots: Slots | None = key(
         None, "runs", "How many runs of the queue train at a time. Default: as many as there are GPUs, 1 at least."
@@ -53,7 +56,13 @@ class AgentSettings:
 
     def present_gpus(self) -> tuple[int, ...]:
         """Return the GPUs that runs get, by their numbers."""
-        return self.gpus if self.gpus is not None else tuple(range(count_gpus()))
+        if self.gpus is not None:
+            return self.gpus
+        try:
+            return tuple(Gpus().numbers())
+        except NvmlError as error:
+            log.info("the agent gives no GPUs to runs, unless `gpus` in agent.toml names them: %s", error)
+            return ()
 
 
 def find() -> Path | None:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from trainerd.agent.chain import begin
 from trainerd.agent.entry import QueueEntry
 from trainerd.agent.progress import StartResult
-from trainerd.errors import StorageError
+from trainerd.errors import StorageError, TrainerdError
 from trainerd.system.machine import MACHINE, NAME
 from trainerd.system.xdg import config_home
 from trainerd.text import printable
@@ -34,19 +35,29 @@ class Starter:
 
     def __init__(self) -> None:
         self._commands: dict[str, _Command] = {}
+        self._refused: dict[str, StartResult] = {}
 
-    def start(self, name: str, entry: QueueEntry, gpus: tuple[int, ...], *, has_gpus: bool) -> None:
+    def start(
+        self, name: str, entry: QueueEntry, after: QueueEntry | None, gpus: tuple[int, ...], *, has_gpus: bool
+    ) -> None:
         """Start a run.
 
         Args:
           name: the name of its entry.
           entry: the entry.
+          after: the entry that it comes after, if that is in the queue.
           gpus: the GPUs that it gets.
           has_gpus: whether the agent gives out GPUs at all; else the run sees all of them.
 
         Raises:
           StorageError: no process can be started.
         """
+        if entry.begin_at and after is not None:
+            try:
+                begin(entry, after)
+            except TrainerdError as error:
+                self._refused[name] = StartResult(error.exit_code, str(error))
+                return
         unit = unit_of(entry)
         if unit is not None:
             command = ["systemctl", "--user", "start", unit]
@@ -74,6 +85,8 @@ class Starter:
 
     def take_result(self, name: str) -> StartResult | None:
         """Return how the command that started this run has ended, once; None if none has."""
+        if name in self._refused:
+            return self._refused.pop(name)
         command = self._commands.get(name)
         if command is None or command.process.poll() is None:
             return None

@@ -23,7 +23,8 @@ PROGRAM_SOURCE = "job.source.program"  # of a program that calls `fit`; missing 
 EPOCHS = "job.epochs"  # of a KerasJob that ends with them
 CALL = "job.call"  # the number of the call of `fit` that trained it, from 0; the first one if it is missing
 DEVICES = "job.devices"  # how many train it, and how many values each has for itself; one if it is missing
-_SOURCES = (SOURCE, SOFTWARE)  # the same ones build the same graph
+_PARAMS = "config.params."  # and the name of a parameter
+_SOURCES = (SOURCE, SOFTWARE, _PARAMS)  # the same ones build the same graph
 _OPTIMIZER = "job.optimizer."  # and where it stands
 ELEMENTS = "input.element_spec"
 PIPELINE = "input.pipeline"
@@ -110,7 +111,11 @@ def of_config(config: Config) -> Fingerprint:
         value: object = config
         for part in name.split("."):
             value = getattr(value, part)
-        if name not in ("logdir", *DESCRIPTION) and not name.startswith(NOT_TRAINED) and value is not None:
+        if name in ("logdir", *DESCRIPTION) or name.startswith(NOT_TRAINED) or value is None:
+            continue
+        if isinstance(value, Mapping):
+            found |= {f"config.{name}.{key}": str(each) for key, each in value.items()}
+        else:
             found[f"config.{name}"] = str(value)
     return found
 

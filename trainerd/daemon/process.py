@@ -58,6 +58,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BEAT_SECS = 0.5
+_AT_START = (  # the keys that take effect at a start
+    "entry",
+    "logdir",
+    "devices",
+    "deterministic",
+    "seed",
+    "input_position",
+    "stop_on_nan",
+    "script",
+    "params",
+)
 
 
 class TrainerProcess:
@@ -331,7 +342,7 @@ class TrainerProcess:
             log.info("there is no configuration file to read again", extra={"event": "reload"})
             return None
         new = self._overrides(configs.load(self._config.path))
-        for name in ("entry", "logdir", "devices", "deterministic", "seed", "input_position", "stop_on_nan", "script"):
+        for name in _AT_START:
             if getattr(new, name) != getattr(self._config, name):
                 log.warning(
                     "`%s` has changed in the config, which takes effect at the next start: pause the run first",

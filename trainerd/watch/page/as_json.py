@@ -19,6 +19,7 @@ from trainerd.watch.run_reader import RunDetail, RunView
 
 MOST_RUNS = 200  # that are shown at once
 _METRICS, _EVENTS, _WARNINGS, _CHECKPOINTS, _TAGS, _CURVES = 100, 10, 5, 8, 32, 500  # of one run
+_PARAMS = 4000  # characters
 _ANSWERS = 4  # of one run, and ids of one answer
 _DEVICES = 64  # of one run
 _SMOOTHED = 60  # a curve is smoothed over such a part of its points
@@ -105,6 +106,7 @@ def _state(state: State, is_running: bool) -> dict[str, Any]:
         "job": state.job,
         "tags": state.tags[:_TAGS],
         "notes": state.notes,
+        "params": state.shown_params()[:_PARAMS],
         "step": state.step,
         "max_steps": state.max_steps,
         "end": state.end,
@@ -126,9 +128,10 @@ def _state(state: State, is_running: bool) -> dict[str, Any]:
 
 def text_of(run: RunView) -> str:
     """Return the text of a run in which words are searched, in lower case."""
-    state = run.state
-    more = [state.phase_now(run.is_running), state.job, state.notes, *state.tags] if state is not None else []
-    return "\n".join([run.name, *more]).lower()
+    words = [run.name]
+    if (state := run.state) is not None:
+        words += [state.phase_now(run.is_running), state.job, state.notes, state.shown_params(), *state.tags]
+    return "\n".join(words).lower()
 
 
 def detail_as_json(detail: RunDetail, events: Sequence[Event], metrics: Sequence[str] = ()) -> dict[str, Any]:

@@ -301,6 +301,7 @@ class Card {
     this.shut = make("button", { type: "button" }, "Close");
     this.tags = make("p", { class: "tags" });
     this.notes = make("p", { class: "notes" });
+    this.params = make("p", { class: "notes" });
     this.said = make("p", { class: "said" });
     this.save = make("button", { type: "button" }, "Save now");
     this.pause = make("button", { type: "button" }, "Pause");
@@ -314,7 +315,7 @@ class Card {
     const part = (title, ...inside) => make("section", {}, make("h3", {}, title), ...inside);
     this.element = make("article", { class: "run" },
       make("div", { class: "head" }, this.title, this.tags, make("div", { class: "actions" }, this.answer, this.save, this.pause, this.shut)),
-      this.said, this.notes,
+      this.said, this.notes, this.params,
       make("div", { class: "body" }, part("Events", this.events), part("Checkpoints", this.checkpoints),
         make("div", { class: "side" }, part("Goodput", this.bar, this.shares), part("Figures", this.figures), this.where)));
     this.save.addEventListener("click", () => this.ask("save"));
@@ -328,6 +329,7 @@ class Card {
     put(this.title, run.name);
     put(this.said, troubleOf(run));
     put(this.notes, run.notes ?? "");
+    put(this.params, run.params ?? "");
     showTags(this.tags, run.tags ?? []);
     this.save.disabled = this.pause.disabled = !run.running;
     for (const [button, word] of [[this.save, "Save"], [this.pause, "Pause"], [this.shut, "Close"]]) button.title = `${word} ${run.name}`;

@@ -85,7 +85,7 @@ def _row(each: ShownEntry, now: float) -> tuple[str, ...]:
     examples={
         "trainerd queue add --config digits.toml": "Add a run at the end of the queue.",
         "trainerd queue add train.py --adopt --name first": "Add a script.",
-        "trainerd queue add -c tune.toml --after digits": "Add a run that starts when `digits` is done.",
+        "trainerd queue add -c tune.toml --after digits --from best": "Add one that fine-tunes the best of `digits`.",
     },
     exits={64: "The name or the run is in the queue already.", 78: "The config is wrong."},
 )
@@ -100,14 +100,25 @@ def _row(each: ShownEntry, now: float) -> tuple[str, ...]:
 @click.option("--gpus", type=Whole(0, 1024), help="How many GPUs it gets. Default: 1 if the agent has any.")
 @click.option("--after", default="", metavar="NAME", help="Start when this one is done.")
 @click.option(
+    "--from",
+    "begin_at",
+    default="",
+    metavar="STEP|best|minimum",
+    help="With --after: begin at this checkpoint of that run, as a fork of it.",
+)
+@click.option(
     "--retries", type=Whole(0, 1024), default=0, show_default=True, help="How often to start it again after a failure."
 )
 @options.of_queue
-def command_add(run: RunOptions, name: str | None, priority: int, gpus: int | None, after: str, retries: int) -> None:
+def command_add(
+    run: RunOptions, name: str | None, priority: int, gpus: int | None, after: str, begin_at: str, retries: int
+) -> None:
     """Add a run to the queue. The agent trains it when it may and there is room, and resumes it after a reboot."""
     config = run.overrides()(options.load_config(run.config_path))
     if config.path is None:
         raise UsageError("there is no trainerd.toml here: name a config or a script.")
+    if begin_at and not after:
+        raise UsageError(f"--from {begin_at}: name the run that it is of with --after.")
     known = notes.read()
     need = gpus if gpus is not None else min(1, len(known.gpus))
     if known.version and need > len(known.gpus):
@@ -124,7 +135,9 @@ def command_add(run: RunOptions, name: str | None, priority: int, gpus: int | No
         priority=priority,
         gpus=need,
         after=after,
+        begin_at=begin_at,
         retries=retries,
+        set=run.changes,
         max_steps=run.max_steps,
         adopt=config.script.adopt,
         arguments=config.script.arguments,
