@@ -23,7 +23,7 @@ from trainerd.agent.by_hand import RunsByHand
 from trainerd.agent.entry import QueueEntry
 from trainerd.agent.notes import AgentNotes, EntryNotes
 from trainerd.agent.plan import Candidate, Decision, Room, decide
-from trainerd.agent.progress import EntryProgress, Observed, Stage, StartResult, follow
+from trainerd.agent.progress import BEGIN_SECS, EntryProgress, Observed, Stage, StartResult, follow
 from trainerd.agent.queue_folder import Queue, QueueFolder
 from trainerd.agent.when.configs import WhenConfigs
 from trainerd.agent.when.judge import WhenJudge
@@ -172,11 +172,11 @@ class Agent:
         self._note(after, room)
         for each in candidates:
             self._act(each, decisions[each.name], room)
+        progress = [note.progress for note in after.values()]
         changes = [note.until for note in after.values() if note.until is not None]
+        changes += [each.turn_began + BEGIN_SECS for each in progress if each.stage is Stage.STARTING]
         if room.share_secs is not None:
-            changes += [
-                note.progress.turn_began + room.share_secs for note in after.values() if note.progress.stage.is_on
-            ]
+            changes += [each.turn_began + room.share_secs for each in progress if each.stage.is_on]
         return min([WHOLE_SECS, *(at - now for at in changes if at > now)])
 
     def _followed(self, name: str, entry: QueueEntry) -> _QueuedRun:
@@ -188,7 +188,8 @@ class Agent:
         self, name: str, entry: QueueEntry, run: ListedRun, own_pids: Sequence[int], now: float
     ) -> Candidate:
         started = self._starter.take_result(name)
-        before = self._notes.entries[name].progress if name in self._notes.entries else EntryProgress()
+        noted = self._notes.entries.get(name)
+        before = noted.progress if noted is not None and noted.logdir == entry.logdir else EntryProgress()
         seen = Observed(run.is_running, run.state, self._starter.is_starting(name), started)
         gpus = before.gpus if run.is_running else None
         when = self._whens.read(Path(entry.config), entry.set)
