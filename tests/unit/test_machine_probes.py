@@ -270,7 +270,7 @@ def test_a_driver_that_fails_is_asked_anew(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_without_the_package_of_nvml_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    with pytest.raises(NvmlError, match="install its package with `"):
+    with pytest.raises(NvmlError, match=r"is not installed\. Install it with `"):
         Gpus().processes()
 
 

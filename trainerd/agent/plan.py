@@ -111,7 +111,7 @@ def _barrier(each: Candidate, stages: Mapping[str, Stage], now: float) -> Decisi
     """Return why an entry must not train, whatever room there is; None if it may."""
     entry, progress = each.entry, each.progress
     if entry.paused:
-        return Decision(why="paused: `trainerd queue resume` lets it train")
+        return Decision(why="by `trainerd queue pause`")
     if not each.verdict.may_train and not progress.overrides_when:
         return Decision(why=each.verdict.why, until=each.verdict.until)
     if each.is_on:
