@@ -121,7 +121,7 @@ def test_what_a_person_started_beyond_the_room_trains() -> None:
 def test_a_paused_entry_is_paused_and_not_started() -> None:
     assert actions([run("a", Stage.TRAINING, paused=True), run("b")]) == {"a": "pause"}
     assert actions([run("a", paused=True), run("b")]) == {"b": "start"}
-    assert "queue resume" in decide([run("a", paused=True)], ROOM, NOW)["a"].why
+    assert "queue pause" in decide([run("a", paused=True)], ROOM, NOW)["a"].why
 
 
 def test_a_chain_waits_until_the_one_before_is_done() -> None:
