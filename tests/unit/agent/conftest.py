@@ -146,7 +146,9 @@ class FakeStarter:
     machine: FakeMachine
     results: dict[str, StartResult] = field(default_factory=dict)
 
-    def start(self, name: str, entry: QueueEntry, gpus: tuple[int, ...], *, has_gpus: bool) -> None:
+    def start(
+        self, name: str, entry: QueueEntry, after: QueueEntry | None, gpus: tuple[int, ...], *, has_gpus: bool
+    ) -> None:
         """Start a command."""
         self.machine.given.append((name, gpus))
         self.machine.commands.append((name, self.machine.clock.now + self.machine.start_secs, self))

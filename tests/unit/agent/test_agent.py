@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -19,7 +19,8 @@ from trainerd.agent.entry import QueueEntry
 from trainerd.agent.plan import Room
 from trainerd.agent.progress import Stage, StartResult
 from trainerd.agent.queue_folder import QueueFolder
-from trainerd.agent.when.conditions import Verdict
+from trainerd.agent.when.conditions import WhenVerdict
+from trainerd.config.schema import WhenConfig
 from trainerd.rundir.state import Phase
 
 ROOM = Room(slots=2, gpus=(), memory_bytes=1 << 40)
@@ -40,16 +41,15 @@ class Subject:
     def __init__(self, machine: FakeMachine, room: Room = ROOM) -> None:
         self.machine, self.room = machine, room
         self.queue = QueueFolder(clock=machine.clock)
-        self.may_train: Callable[[QueueEntry], Verdict] = lambda entry: Verdict(True)
+        self.may_train: Callable[[], WhenVerdict] = lambda: WhenVerdict(True)
         self.renew()
 
     def renew(self) -> None:
         """Forget all that is not in files, as a new agent does."""
         machine = self.machine
         self.starter = FakeStarter(machine)
-        judge = lambda entry, is_training: self.may_train(entry)  # noqa: E731
         room, clock = lambda: self.room, machine.clock
-        self.agent = Agent(self.queue, room, self.starter, judge, clock=clock, timer=clock)
+        self.agent = Agent(self.queue, room, self.starter, FakeJudge(self), clock=clock, timer=clock)
 
     def add(self, *names: str, work: float = 10.0, **fields: object) -> None:
         """Add runs that take so many seconds."""
@@ -67,6 +67,19 @@ class Subject:
     def stages(self) -> dict[str, Stage]:
         """What the agent has noted of each run."""
         return {name: each.progress.stage for name, each in notes.read().entries.items()}
+
+
+class FakeJudge:
+    """Judges as the test says."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+
+    def judge(
+        self, when: WhenConfig, own_pids: Collection[int], *, is_training: bool, gpus: Collection[int] | None = None
+    ) -> WhenVerdict:
+        """Return what the test says."""
+        return self._subject.may_train()
 
 
 @pytest.fixture
@@ -130,11 +143,11 @@ def test_gpus_are_given_and_noted(machine: FakeMachine) -> None:
 def test_when_pauses_and_starts(subject: Subject) -> None:
     subject.add("a", work=20.0)
     subject.go(3)
-    subject.may_train = lambda entry: Verdict(False, "waits until 20:00")
+    subject.may_train = lambda: WhenVerdict(False, "waits until 20:00")
     subject.go(15)
     assert subject.stages() == {"a": Stage.WAITING} and not subject.machine.on()
     assert notes.read().entries["a"].why == "waits until 20:00"
-    subject.may_train = lambda entry: Verdict(True)
+    subject.may_train = lambda: WhenVerdict(True)
     subject.go(35)
     assert subject.stages() == {"a": Stage.DONE}
 
@@ -194,9 +207,9 @@ def test_an_agent_that_dies_in_a_start_starts_once(subject: Subject, was_started
     subject.room = replace(ROOM, slots=1, share_secs=5.0)
     subject.machine.start_secs = 3.0
 
-    def dies(name: str, entry: QueueEntry, gpus: tuple[int, ...], *, has_gpus: bool) -> None:
+    def dies(name: str, entry: QueueEntry, after: QueueEntry | None, gpus: tuple[int, ...], *, has_gpus: bool) -> None:
         if was_started:
-            FakeStarter.start(subject.starter, name, entry, gpus, has_gpus=has_gpus)
+            FakeStarter.start(subject.starter, name, entry, after, gpus, has_gpus=has_gpus)
         raise KilledError
 
     subject.add("a", "b")
@@ -278,9 +291,9 @@ def disturb(subject: Subject, random: Random) -> None:
 def die_in_a_start(subject: Subject, random: Random) -> None:
     """Kill the agent at its next start, before that or after it."""
 
-    def dies(name: str, entry: QueueEntry, gpus: tuple[int, ...], *, has_gpus: bool) -> None:
+    def dies(name: str, entry: QueueEntry, after: QueueEntry | None, gpus: tuple[int, ...], *, has_gpus: bool) -> None:
         if random.random() < 0.5:
-            FakeStarter.start(subject.starter, name, entry, gpus, has_gpus=has_gpus)
+            FakeStarter.start(subject.starter, name, entry, after, gpus, has_gpus=has_gpus)
         raise KilledError
 
     subject.starter.start = dies  # type: ignore[method-assign]

@@ -12,12 +12,12 @@ import pytest
 from trainerd.agent.entry import QueueEntry
 from trainerd.agent.plan import Candidate, Decision, Room, decide
 from trainerd.agent.progress import EntryProgress, Observed, Stage, follow
-from trainerd.agent.when.conditions import Verdict
+from trainerd.agent.when.conditions import WhenVerdict
 from trainerd.rundir.state import Phase, State
 
 ROOM = Room(slots=1, gpus=(), memory_bytes=100)
 NOW = 1_000_000.0
-ANY_TIME = Verdict(True)
+ANY_TIME = WhenVerdict(True)
 
 
 def run(
@@ -29,7 +29,7 @@ def run(
     needs: int = 0,
     after: str = "",
     paused: bool = False,
-    verdict: Verdict = ANY_TIME,
+    verdict: WhenVerdict = ANY_TIME,
     **progress: Any,
 ) -> Candidate:
     """An entry of the queue; `progress` has fields of its progress."""
@@ -121,7 +121,7 @@ def test_what_a_person_started_beyond_the_room_trains() -> None:
 def test_a_paused_entry_is_paused_and_not_started() -> None:
     assert actions([run("a", Stage.TRAINING, paused=True), run("b")]) == {"a": "pause"}
     assert actions([run("a", paused=True), run("b")]) == {"b": "start"}
-    assert "queue resume" in decide([run("a", paused=True)], ROOM, NOW)["a"].why
+    assert "queue pause" in decide([run("a", paused=True)], ROOM, NOW)["a"].why
 
 
 def test_a_chain_waits_until_the_one_before_is_done() -> None:
@@ -135,7 +135,7 @@ def test_a_chain_waits_until_the_one_before_is_done() -> None:
 
 def test_when_holds_a_run_back_until_its_hours() -> None:
     night = datetime(2030, 1, 1, 20)
-    closed = Verdict(False, "waits until 20:00", night)
+    closed = WhenVerdict(False, "waits until 20:00", night)
     assert decide([run("a", verdict=closed)], ROOM, NOW)["a"] == Decision("", "waits until 20:00", night)
     assert actions([run("a", Stage.TRAINING, verdict=closed), run("b")]) == {"a": "pause"}
     assert actions([run("a", Stage.TRAINING, verdict=closed, overrides_when=True)]) == {}
