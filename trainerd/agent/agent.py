@@ -10,7 +10,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,9 +25,8 @@ from trainerd.agent.notes import AgentNotes, EntryNotes
 from trainerd.agent.plan import Candidate, Decision, Room, decide
 from trainerd.agent.progress import BEGIN_SECS, EntryProgress, Observed, Stage, StartResult, follow
 from trainerd.agent.queue_folder import Queue, QueueFolder
-from trainerd.agent.when.conditions import WhenVerdict
 from trainerd.agent.when.configs import WhenConfigs
-from trainerd.config.schema import WhenConfig
+from trainerd.agent.when.judge import WhenJudge
 from trainerd.errors import NotRunningError, StorageError
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
@@ -53,14 +52,6 @@ class Starts(Protocol):
     ) -> None: ...
     def is_starting(self, name: str) -> bool: ...
     def take_result(self, name: str) -> StartResult | None: ...
-
-
-class Judges(Protocol):
-    """Judges whether a run may train now; see `WhenJudge`."""
-
-    def judge(
-        self, when: WhenConfig, own_pids: Collection[int], *, is_training: bool, gpus: Collection[int] | None = None
-    ) -> WhenVerdict: ...
 
 
 class _QueuedRun:
@@ -114,7 +105,7 @@ class Agent:
         queue: QueueFolder,
         room: Callable[[], Room],
         starter: Starts,
-        judge: Judges,
+        judge: WhenJudge,
         *,
         clock: Callable[[], float] = time.time,
         timer: Callable[[], float] = time.monotonic,

@@ -56,7 +56,7 @@ class Candidate:
 
     @property
     def gpu_count(self) -> int:
-        """How many GPUs it takes: those that the agent gave it, or else as many as its entry asks for."""
+        """The number of GPUs that it takes: those that the agent gave it, or else as many as its entry asks for."""
         return len(self.progress.gpus) if self.is_on and not self.progress.is_by_hand else self.entry.gpus
 
     @property

@@ -7,11 +7,13 @@ import fcntl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from trainerd.agent.entry import QueueEntry
 from trainerd.errors import ConfigError, UsageError
 from trainerd.rundir.names import is_name
+from trainerd.rundir.runs import Cached, stamp_of
 from trainerd.system.durable_files import storage, write_atomic
 from trainerd.system.xdg import state_home
 from trainerd.text import did_you_mean
@@ -46,6 +48,7 @@ class QueueFolder:
     def __init__(self, path: Path | None = None, *, clock: Callable[[], float] = time.time) -> None:
         self.path = path or state_home() / "trainerd" / "queue"
         self._clock = clock
+        self._files: dict[Path, Cached[QueueEntry]] = {}
 
     def read(self, before: Queue = Queue()) -> Queue:
         """Read all entries.
@@ -58,11 +61,11 @@ class QueueFolder:
         """
         entries, mistakes = dict[str, QueueEntry](), dict[str, str]()
         with storage(f"read {self.path}", missing_ok=True):
-            for file in sorted(self.path.glob(f"*{_SUFFIX}")):
-                if not is_name(file.stem):
-                    continue
+            files = sorted(file for file in self.path.glob(f"*{_SUFFIX}") if is_name(file.stem))
+            self._files = {file: self._files.get(file) or Cached() for file in files}
+            for file in files:
                 try:
-                    entries[file.stem] = QueueEntry.read(file)
+                    entries[file.stem] = self._files[file].get(stamp_of(file), partial(QueueEntry.read, file))
                 except ConfigError as error:
                     if file.exists():
                         mistakes[file.stem] = str(error)

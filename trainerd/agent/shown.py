@@ -59,7 +59,8 @@ def shown(queue: Queue, known: AgentNotes) -> list[ShownEntry]:
 
 def _shown(name: str, entry: QueueEntry, found: EntryNotes | None) -> ShownEntry:
     if found is None or found.progress.since < entry.since:
-        return ShownEntry(name, entry, Stage.WAITING, why="the agent has not seen it yet")
+        stage = Stage.PAUSED if entry.paused else Stage.WAITING
+        return ShownEntry(name, entry, stage, why="the agent has not seen it yet")
     progress: EntryProgress = found.progress
     is_paused = entry.paused and not progress.stage.is_on
     stage = Stage.PAUSED if is_paused else progress.stage

@@ -269,7 +269,10 @@ def of_training(command: Command) -> Command:
 
 
 def of_queue(command: Command) -> Command:
-    """Give a command that names a run to train later the options of it, as its first argument: one `RunOptions`."""
+    """Give a command that names a run to train later the options of it, as its first argument: one `RunOptions`.
+
+    Its argument may be a config too.
+    """
 
     @functools.wraps(command)
     def call(
@@ -280,6 +283,8 @@ def of_queue(command: Command) -> Command:
         script: Path | None,
         **given: Any,
     ) -> Any:
+        if script is not None and script.suffix == ".toml" and config_path is None:
+            config_path, script = script, None
         named = RunOptions(logdir=logdir, max_steps=max_steps, changes=changes)
         return command(replace(named, **_of_script(script, config_path, given)), **given)
 

@@ -20,6 +20,8 @@ from trainerd.agent.plan import Room
 from trainerd.agent.progress import Stage, StartResult
 from trainerd.agent.queue_folder import QueueFolder
 from trainerd.agent.when.conditions import WhenVerdict
+from trainerd.agent.when.judge import WhenJudge
+from trainerd.agent.when.machine import MachineProbes
 from trainerd.config.schema import WhenConfig
 from trainerd.rundir.state import Phase
 
@@ -28,6 +30,19 @@ ROOM = Room(slots=2, gpus=(), memory_bytes=1 << 40)
 
 class KilledError(BaseException):
     """The agent is killed."""
+
+
+class FakeJudge(WhenJudge):
+    """Returns the verdict of a test."""
+
+    def __init__(self, verdict: Callable[[], WhenVerdict]) -> None:
+        super().__init__(MachineProbes({}))
+        self._verdict = verdict
+
+    def judge(
+        self, when: WhenConfig, own_pids: Collection[int], *, is_training: bool, gpus: Collection[int] | None = None
+    ) -> WhenVerdict:
+        return self._verdict()
 
 
 class Subject:
@@ -41,15 +56,16 @@ class Subject:
     def __init__(self, machine: FakeMachine, room: Room = ROOM) -> None:
         self.machine, self.room = machine, room
         self.queue = QueueFolder(clock=machine.clock)
-        self.may_train: Callable[[], WhenVerdict] = lambda: WhenVerdict(True)
+        self.verdict = WhenVerdict(True)
         self.renew()
 
     def renew(self) -> None:
         """Forget all that is not in files, as a new agent does."""
         machine = self.machine
         self.starter = FakeStarter(machine)
-        room, clock = lambda: self.room, machine.clock
-        self.agent = Agent(self.queue, room, self.starter, FakeJudge(self), clock=clock, timer=clock)
+        clock = machine.clock
+        judge = FakeJudge(lambda: self.verdict)
+        self.agent = Agent(self.queue, lambda: self.room, self.starter, judge, clock=clock, timer=clock)
 
     def add(self, *names: str, work: float = 10.0, **fields: object) -> None:
         """Add runs that take so many seconds."""
@@ -67,19 +83,6 @@ class Subject:
     def stages(self) -> dict[str, Stage]:
         """What the agent has noted of each run."""
         return {name: each.progress.stage for name, each in notes.read().entries.items()}
-
-
-class FakeJudge:
-    """Judges as the test says."""
-
-    def __init__(self, subject: Subject) -> None:
-        self._subject = subject
-
-    def judge(
-        self, when: WhenConfig, own_pids: Collection[int], *, is_training: bool, gpus: Collection[int] | None = None
-    ) -> WhenVerdict:
-        """Return what the test says."""
-        return self._subject.may_train()
 
 
 @pytest.fixture
@@ -143,11 +146,11 @@ def test_gpus_are_given_and_noted(machine: FakeMachine) -> None:
 def test_when_pauses_and_starts(subject: Subject) -> None:
     subject.add("a", work=20.0)
     subject.go(3)
-    subject.may_train = lambda: WhenVerdict(False, "waits until 20:00")
+    subject.verdict = WhenVerdict(False, "waits until 20:00")
     subject.go(15)
     assert subject.stages() == {"a": Stage.WAITING} and not subject.machine.on()
     assert notes.read().entries["a"].why == "waits until 20:00"
-    subject.may_train = lambda: WhenVerdict(True)
+    subject.verdict = WhenVerdict(True)
     subject.go(35)
     assert subject.stages() == {"a": Stage.DONE}
 
@@ -157,7 +160,7 @@ def test_a_run_that_cannot_start_says_why_and_blocks_nobody(subject: Subject) ->
     subject.add("a", "b", "c")
     subject.go(30)
     assert subject.stages() == {"a": Stage.FAILED, "b": Stage.DONE, "c": Stage.DONE}
-    assert notes.read().entries["a"].why == "trainerd: a.toml: unknown key"
+    assert notes.read().entries["a"].why == "a.toml: unknown key"
     subject.queue.resume("a")
     subject.go(15)
     assert subject.stages()["a"] is Stage.DONE

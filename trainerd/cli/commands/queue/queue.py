@@ -83,16 +83,16 @@ def _row(each: ShownEntry, now: float) -> tuple[str, ...]:
     "add",
     cls=CommandWithExamples,
     examples={
-        "trainerd queue add --config digits.toml": "Add a run at the end of the queue.",
+        "trainerd queue add digits.toml": "Add a run at the end of the queue.",
         "trainerd queue add train.py --adopt --name first": "Add a script.",
-        "trainerd queue add -c tune.toml --after digits --from best": "Add one that fine-tunes the best of `digits`.",
+        "trainerd queue add tune.toml --after digits --from best": "Add one that fine-tunes the best of `digits`.",
     },
     exits={64: "The name or the run is in the queue already.", 78: "The config is wrong."},
 )
 @click.option("--name", help="Its name in the queue. Default: the run's.")
 @click.option(
     "--priority",
-    type=click.IntRange(-1000, 1000),
+    type=Whole(-1000, 1000),
     default=0,
     show_default=True,
     help="A run with a higher priority takes the place of one with a lower one, and gives it back.",
@@ -159,7 +159,7 @@ def command_add(
 )
 @click.argument("name")
 @click.option("--before", default="", metavar="NAME", help="In front of this one. Default: of all of its priority.")
-@click.option("--priority", type=click.IntRange(-1000, 1000), help="The new priority.")
+@click.option("--priority", type=Whole(-1000, 1000), help="The new priority.")
 def command_move(name: str, before: str, priority: int | None) -> None:
     """Change when a run trains: its priority, or its place among equal priorities."""
     queue = QueueFolder()
