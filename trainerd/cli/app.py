@@ -16,6 +16,7 @@ from trainerd.version import __version__
 GROUPS = {
     "training": "Training",
     "runs": "All runs",
+    "sweeps": "Sweeps",
     "history": "Checkpoints and history",
     "copies": "Copies elsewhere",
     "jobs": "Jobs and releases",
@@ -36,6 +37,7 @@ COMMANDS = {
     "set": ("training", "Set a number, such as the learning rate, while the run trains."),
     "logs": ("training", "Show the log of a run."),
     "tensorboard": ("training", "Show a run in TensorBoard."),
+    "sweep": ("sweeps", "Train many runs of one config, with other values of some keys."),
     "checkpoints": ("history", "Show the checkpoints of a run."),
     "history": ("history", "Draw the loss of a run, with what happened."),
     "evaluate": ("history", "Evaluate old checkpoints."),
