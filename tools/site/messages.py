@@ -98,6 +98,8 @@ TOPICS = {
     "sessions/keras": ("Keras models", "keras.md"),
     "sessions/tf1": ("TensorFlow 1 graphs", "jobs.md"),
     "sessions/tf2": ("TensorFlow 2 jobs", "jobs.md"),
+    "sweeps": ("Sweeps", "guides/sweeps.md"),
+    "cli/commands/sweeps": ("Sweeps", "guides/sweeps.md"),
     "system": ("Files with secrets", "watch.md"),
     "system/resources": ("Saving to memory", "reliability.md"),
     "watch": ("Watcher", "watch.md"),
