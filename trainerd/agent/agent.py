@@ -31,6 +31,7 @@ from trainerd.errors import NotRunningError, StorageError
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.pending_request import PendingRequest
+from trainerd.rundir.request_files import AGENT
 from trainerd.rundir.runs import ListedRun, RunReader
 from trainerd.system.durable_files import storage, write_atomic
 from trainerd.system.process_identity import process_identity
@@ -41,7 +42,6 @@ log = logging.getLogger(__name__)
 LOOK_SECS = 0.25  # between two looks at whether anything has changed
 SOON_SECS = 0.05  # the same while a run starts or pauses
 WHOLE_SECS = 10.0  # between two looks at everything: hours, batteries and temperatures write no file
-BY = "the agent"
 
 
 class Starts(Protocol):
@@ -241,7 +241,7 @@ class Agent:
 def _write_pause(rundir: RunDirectory, why: str) -> None:
     """Write the request at once as a whole, with the reason in it."""
     with storage(f"write {rundir.pause}"):
-        write_atomic(rundir.pause, f"{BY}: {why}\n".encode(), durable=False, for_all=True)
+        write_atomic(rundir.pause, f"{AGENT}: {why}\n".encode(), durable=False, for_all=True)
 
 
 def _log_change(name: str, progress: EntryProgress) -> None:

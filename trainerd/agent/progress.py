@@ -12,6 +12,7 @@ from trainerd.rundir.state import Phase, State
 
 AGAIN_SECS, MOST_SECS = 15.0, 600.0  # after a failure: the wait doubles, up to the second
 BEGIN_SECS = 10.0  # within which a command that starts a run has taken its run directory
+_SAID = "trainerd: "  # in front of an error that a command prints
 _MORE = 1.1  # what counts as more memory than before
 _BY_HAND = (BY_FILE, "SIGINT", "Ctrl-C")  # what asked for a pause that a person wanted
 
@@ -179,7 +180,8 @@ def _ended(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float)
 
 
 def _failed(entry: QueueEntry, after: EntryProgress, error: str, now: float) -> EntryProgress:
-    why = error.strip().partition("\n")[0]
+    lines = [*error.strip().splitlines(), ""]
+    why = next((line for line in lines if line.startswith(_SAID)), lines[0]).removeprefix(_SAID)
     wait = min(MOST_SECS, AGAIN_SECS * 2.0 ** min(after.failures, 10))
     stage = Stage.FAILED if after.failures >= entry.retries else Stage.WAITING
     return replace(after, stage=stage, why=why, failures=after.failures + 1, again_at=now + wait)

@@ -90,18 +90,16 @@ class QueueFolder:
           UsageError: there is one with this name, or for this run directory; or no entry that it is to come after.
           StorageError: it cannot be written.
         """
+        self.add_all({name: entry})
+
+    def add_all(self, entries: Mapping[str, QueueEntry]) -> None:
+        """Add entries, by their names, or none of them if one cannot be added; see `add`."""
         with self._changing() as queue:
-            if name in queue:
-                raise UsageError(f"{name} is in the queue already. Give this one another name with --name.")
-            for other, each in queue.entries.items():
-                if each.logdir == entry.logdir:
-                    raise UsageError(f"the run in {entry.logdir} is in the queue already, as {other}.")
-            if entry.after and entry.after not in queue.entries:
-                raise UsageError(
-                    f"--after {entry.after}: no such run is in the queue.{did_you_mean(entry.after, queue.entries)}"
-                )
+            for name, entry in entries.items():
+                _require_addable(queue, name, entry)
             last = max((each.place for each in queue.entries.values()), default=0.0)
-            self._write(name, replace(entry, place=last + 1.0, since=self._clock()))
+            for place, (name, entry) in enumerate(entries.items(), 1):
+                self._write(name, replace(entry, place=last + place, since=self._clock()))
 
     def change(self, name: str, change: Callable[[QueueEntry], QueueEntry]) -> QueueEntry:
         """Change an entry. Returns the new one.
@@ -181,3 +179,15 @@ class QueueFolder:
                 file = stack.enter_context((self.path / ".lock").open("w"))
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield self.read()
+
+
+def _require_addable(queue: Queue, name: str, entry: QueueEntry) -> None:
+    if name in queue:
+        raise UsageError(f"{name} is in the queue already. Give this one another name with --name.")
+    for other, each in queue.entries.items():
+        if each.logdir == entry.logdir:
+            raise UsageError(f"the run in {entry.logdir} is in the queue already, as {other}.")
+    if entry.after and entry.after not in queue.entries:
+        raise UsageError(
+            f"--after {entry.after}: no such run is in the queue.{did_you_mean(entry.after, queue.entries)}"
+        )

@@ -160,7 +160,7 @@ def test_a_run_that_cannot_start_says_why_and_blocks_nobody(subject: Subject) ->
     subject.add("a", "b", "c")
     subject.go(30)
     assert subject.stages() == {"a": Stage.FAILED, "b": Stage.DONE, "c": Stage.DONE}
-    assert notes.read().entries["a"].why == "trainerd: a.toml: unknown key"
+    assert notes.read().entries["a"].why == "a.toml: unknown key"
     subject.queue.resume("a")
     subject.go(15)
     assert subject.stages()["a"] is Stage.DONE

@@ -128,9 +128,11 @@ def test_a_run_that_trains_well_has_its_retries_again() -> None:
 @pytest.mark.parametrize("retries", [0, 2])
 def test_a_start_that_fails_is_a_failure(retries: int) -> None:
     failed = after(
-        STARTS, started=StartResult(78, "trainerd: no.toml: unknown key\nmore"), entry=replace(ENTRY, retries=retries)
+        STARTS,
+        started=StartResult(78, "a warning\ntrainerd: no.toml: unknown key\nmore"),
+        entry=replace(ENTRY, retries=retries),
     )
-    assert failed.why == "trainerd: no.toml: unknown key" and failed.failures == 1
+    assert failed.why == "no.toml: unknown key" and failed.failures == 1
     assert failed.stage is (Stage.WAITING if retries else Stage.FAILED)
 
 
