@@ -90,7 +90,7 @@ def test_all_runs_save_and_one_notice_says_so(world: World) -> None:
 
 def test_all_runs_pause(world: World) -> None:
     cifar, digits = world.rundirs
-    reasons = []
+    reasons = list[str | None]()
 
     def pause_both() -> None:
         reasons.extend(who_asks_for_pause(rundir) for rundir in (cifar, digits))
