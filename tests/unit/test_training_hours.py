@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
@@ -142,17 +140,7 @@ def test_a_clock_that_is_set_leaves_nothing_behind() -> None:
     assert [hours.state(each).is_open for each in (night, day, night)] == [True, False, True]
 
 
-@pytest.fixture
-def zone_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A test may set TZ; afterwards the zone is the machine's own again."""
-    with monkeypatch.context() as patch:
-        patch.setenv("TZ", "Europe/Berlin")
-        yield
-    time.tzset()
-
-
-def test_the_local_zone_knows_the_changes_to_come(zone_of_the_machine: None) -> None:
-    time.tzset()
+def test_the_local_zone_knows_the_changes_to_come(in_berlin: None) -> None:
     for day in (date(2026, 3, 29), date(2026, 10, 25)):
         for moment in minutes(BERLIN, day, 2 * 1440)[::5]:
             local = datetime.fromtimestamp(moment.timestamp(), LOCAL)
@@ -160,7 +148,7 @@ def test_the_local_zone_knows_the_changes_to_come(zone_of_the_machine: None) -> 
             assert local.timestamp() == moment.timestamp()
 
 
-def test_a_machine_that_moves_to_another_zone(zone_of_the_machine: None) -> None:
+def test_a_machine_that_moves_to_another_zone(in_berlin: None) -> None:
     now = berlin("2026-11-27T19:30").timestamp()
     hours = TrainingHours.parse("20:00-08:00", None)
     found = list[tuple[bool, float]]()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from trainerd.agent.when.conditions import Verdict, judge, judge_hours, moment, wanted
+from tests.unit.conftest import FakeTime
+from trainerd.agent.when.conditions import WhenVerdict, judge_hours, judge_machine, moment, wanted
 from trainerd.agent.when.facts import MachineFacts, Probe
+from trainerd.agent.when.judge import WhenJudge
+from trainerd.agent.when.machine import MachineProbes
+from trainerd.agent.when.reading import Reading
 from trainerd.config.schema import WhenConfig
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -18,12 +23,11 @@ Values = dict[str, Any]
 
 
 def why(keys: Values, facts: Values, *, is_training: bool = False, gpus: list[int] | None = None) -> str:
-    found = judge(WhenConfig(**keys), FRIDAY, MachineFacts(**facts), is_training=is_training, gpus=gpus)
+    found = judge_machine(WhenConfig(**keys), MachineFacts(**facts), is_training=is_training, gpus=gpus)
     assert found.may_train == (found.why == "")
     return found.why
 
 
-NIGHT = {"hours": "20:00-08:00"}
 HOT = {"max_temp": 80.0}
 
 
@@ -32,8 +36,6 @@ HOT = {"max_temp": 80.0}
     ("keys", "facts", "expected"),
     [
         ({}, {"on_battery": True, "idle_secs": 0.0, "others_load": 99.0, "temp": 120.0}, ""),
-        (NIGHT, {}, "waits until 20:00"),
-        ({"days": "mon"}, {}, "waits until Mon 30 Nov 00:00"),
         ({"on_battery": False}, {"on_battery": True}, "on battery"),
         ({"on_battery": False}, {"on_battery": False}, ""),
         ({"on_battery": False}, {"on_battery": None}, ""),
@@ -54,7 +56,6 @@ HOT = {"max_temp": 80.0}
         (HOT, {"temp": 83.4}, "83 °C is above 80 °C"),
         (HOT, {"temp": 70.0}, ""),
         (HOT, {"temp": None}, ""),
-        (NIGHT | {"on_battery": False}, {"on_battery": True}, "waits until 20:00"),
     ],
 )
 def test_each_condition(keys: Values, facts: Values, expected: str, is_training: bool) -> None:
@@ -80,13 +81,32 @@ def test_only_the_gpus_of_the_run_matter() -> None:
     assert "GPU 0" in why({"free_gpu": True}, others, gpus=[0, 1])
 
 
-def test_the_verdict_says_when_the_hours_change() -> None:
-    when = WhenConfig(hours="20:00-08:00", on_battery=False)
+def test_the_verdict_of_the_hours_says_when_they_change() -> None:
+    when = WhenConfig(hours="20:00-08:00")
     evening, morning = datetime(2026, 11, 27, 20, tzinfo=BERLIN), datetime(2026, 11, 28, 8, tzinfo=BERLIN)
-    assert judge_hours(when, FRIDAY) == Verdict(False, "waits until 20:00", evening)
-    assert judge(when, evening, MachineFacts(), is_training=False) == Verdict(True, "", morning)
-    assert judge(when, evening, MachineFacts(on_battery=True), is_training=True) == Verdict(False, "on battery")
-    assert judge_hours(WhenConfig(), FRIDAY) == Verdict(True)
+    assert judge_hours(when, FRIDAY) == WhenVerdict(False, "waits until 20:00", evening)
+    assert judge_hours(when, evening) == WhenVerdict(True, "", morning)
+    assert judge_hours(WhenConfig(days="mon"), FRIDAY).why == "waits until Mon 30 Nov 00:00"
+    assert (
+        judge_hours(WhenConfig(), FRIDAY) == judge_hours(WhenConfig(hours="00:00-24:00"), FRIDAY) == WhenVerdict(True)
+    )
+
+
+def test_the_machine_is_read_within_the_hours_alone(clock: FakeTime, in_berlin: None) -> None:
+    owners = list[list[int]]()
+
+    def battery(own: Collection[int]) -> Reading[bool]:
+        owners.append(list(own))
+        return Reading(True)
+
+    judge = WhenJudge(MachineProbes({Probe.BATTERY: battery}, clock), clock)
+    when = WhenConfig(hours="20:00-08:00", on_battery=False)
+    clock.now = FRIDAY.timestamp()
+    assert judge.judge(when, [7], is_training=True).why == "waits until 20:00" and owners == []
+    clock.sleep(9 * 3600)
+    assert judge.judge(when, [7], is_training=True) == WhenVerdict(False, "on battery") and owners == [[7]]
+    found = judge.judge(WhenConfig(hours="20:00-08:00"), [7], is_training=False)
+    assert found.may_train and found.until is not None and f"{found.until:%H:%M}" == "08:00"
 
 
 def test_only_what_a_run_needs_is_read() -> None:

@@ -69,6 +69,7 @@ SECTIONS = {
 }
 # The folders of the package: what their messages are about, and the page that explains it.
 TOPICS = {
+    "agent/when": ("When a run may train", "config.md"),
     "checkpoints": ("Checkpoints", "history.md"),
     "checkpoints/contents": ("What is saved", "jobs.md"),
     "cli": ("Commands", "config.md"),

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,17 +19,19 @@ from typing import Protocol
 import psutil
 
 from trainerd.agent import notes as agent_notes
+from trainerd.agent.by_hand import RunsByHand
 from trainerd.agent.entry import QueueEntry
 from trainerd.agent.notes import AgentNotes, EntryNotes
 from trainerd.agent.plan import Candidate, Decision, Room, decide
 from trainerd.agent.progress import EntryProgress, Observed, Stage, StartResult, follow
 from trainerd.agent.queue_folder import Queue, QueueFolder
-from trainerd.agent.when.conditions import Verdict
+from trainerd.agent.when.configs import WhenConfigs
+from trainerd.agent.when.judge import WhenJudge
 from trainerd.errors import NotRunningError, StorageError
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.pending_request import PendingRequest
-from trainerd.rundir.runs import RunReader
+from trainerd.rundir.runs import ListedRun, RunReader
 from trainerd.system.durable_files import storage, write_atomic
 from trainerd.system.process_identity import process_identity
 from trainerd.version import __version__
@@ -93,7 +95,7 @@ class Agent:
       queue: the queue.
       room: returns what the machine has now.
       starter: starts runs.
-      judge: returns whether `[when]` of an entry's config lets it train now. It is told whether the entry trains.
+      judge: judges whether `[when]` lets a run train now.
       clock: seconds since 1970 (UTC).
       timer: seconds on a clock that is never set.
     """
@@ -103,7 +105,7 @@ class Agent:
         queue: QueueFolder,
         room: Callable[[], Room],
         starter: Starts,
-        judge: Callable[[QueueEntry, bool], Verdict],
+        judge: WhenJudge,
         *,
         clock: Callable[[], float] = time.time,
         timer: Callable[[], float] = time.monotonic,
@@ -116,6 +118,8 @@ class Agent:
         self._queue = Queue()
         self._stamp: object = None
         self._seen: object = None
+        self._whens = WhenConfigs()
+        self._by_hand = RunsByHand(queue, self._whens)
         self._whole_at = 0.0
         self._trouble = ""
 
@@ -157,8 +161,11 @@ class Agent:
     def _look(self) -> float:
         """Look at everything. Returns the seconds until the next such look is due, if nothing changes before."""
         entries, now = self._queue.entries, self._clock()
+        self._by_hand.add({entry.logdir for entry in entries.values()})
         self._runs = {name: self._followed(name, entry) for name, entry in entries.items()}
-        candidates = [self._candidate(name, entry, now) for name, entry in entries.items()]
+        runs = {name: run.reader.read() for name, run in self._runs.items()}
+        own = [run.state.pid for run in runs.values() if run.is_running and run.state is not None]
+        candidates = [self._candidate(name, entry, runs[name], own, now) for name, entry in entries.items()]
         room = self._room()
         decisions = decide(candidates, room, now)
         after = {each.name: self._after(each, decisions[each.name], now) for each in candidates}
@@ -177,12 +184,15 @@ class Agent:
         is_same = found is not None and str(found.reader.rundir.path) == entry.logdir
         return found if found is not None and is_same else _QueuedRun(Path(entry.logdir))
 
-    def _candidate(self, name: str, entry: QueueEntry, now: float) -> Candidate:
-        run = self._runs[name].reader.read()
+    def _candidate(
+        self, name: str, entry: QueueEntry, run: ListedRun, own_pids: Sequence[int], now: float
+    ) -> Candidate:
         started = self._starter.take_result(name)
         before = self._notes.entries[name].progress if name in self._notes.entries else EntryProgress()
         seen = Observed(run.is_running, run.state, self._starter.is_starting(name), started)
-        verdict = self._judge(entry, run.is_running)
+        gpus = before.gpus if run.is_running else None
+        when = self._whens.read(Path(entry.config), entry.set)
+        verdict = self._judge.judge(when, own_pids, is_training=run.is_running, gpus=gpus)
         progress = follow(entry, before, seen, now, may_train=verdict.may_train)
         if progress.stage is not before.stage:
             _log_change(name, progress)

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from trainerd.agent.entry import QueueEntry
 from trainerd.agent.progress import EntryProgress, Stage
-from trainerd.agent.when.conditions import Verdict
+from trainerd.agent.when.conditions import WhenVerdict
 from trainerd.text import counted, size
 
 
@@ -47,7 +47,7 @@ class Candidate:
     name: str
     entry: QueueEntry
     progress: EntryProgress
-    verdict: Verdict
+    verdict: WhenVerdict
 
     @property
     def is_on(self) -> bool:

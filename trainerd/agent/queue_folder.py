@@ -31,6 +31,9 @@ class Queue:
     entries: Mapping[str, QueueEntry] = field(default_factory=dict)
     mistakes: Mapping[str, str] = field(default_factory=dict)
 
+    def __contains__(self, name: str) -> bool:
+        return name in self.entries or name in self.mistakes
+
 
 class QueueFolder:
     """The folder of the queue.
@@ -85,7 +88,7 @@ class QueueFolder:
           StorageError: it cannot be written.
         """
         with self._changing() as queue:
-            if name in queue.entries or name in queue.mistakes:
+            if name in queue:
                 raise UsageError(f"{name} is in the queue already. Give this one another name with --name.")
             for other, each in queue.entries.items():
                 if each.logdir == entry.logdir:

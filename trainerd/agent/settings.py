@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,11 @@ from msgspec import Meta
 
 from trainerd.config import tables
 from trainerd.config.tables import key
-from trainerd.system.gpus import count_gpus
+from trainerd.system.gpus import Gpus, NvmlError
 from trainerd.system.machine import NAME
 from trainerd.system.xdg import config_home
+
+log = logging.getLogger(__name__)
 
 FILE = "agent.toml"
 Slots = Annotated[int, Meta(ge=1, le=1024)]
@@ -53,7 +56,13 @@ class AgentSettings:
 
     def present_gpus(self) -> tuple[int, ...]:
         """Return the GPUs that runs get, by their numbers."""
-        return self.gpus if self.gpus is not None else tuple(range(count_gpus()))
+        if self.gpus is not None:
+            return self.gpus
+        try:
+            return tuple(Gpus().numbers())
+        except NvmlError as error:
+            log.info("the agent gives no GPUs to runs, unless `gpus` in agent.toml names them: %s", error)
+            return ()
 
 
 def find() -> Path | None:

@@ -273,12 +273,17 @@ def of_queue(command: Command) -> Command:
 
     @functools.wraps(command)
     def call(
-        config_path: Path | None, logdir: Path | None, max_steps: int | None, script: Path | None, **given: Any
+        config_path: Path | None,
+        logdir: Path | None,
+        max_steps: int | None,
+        changes: tuple[str, ...],
+        script: Path | None,
+        **given: Any,
     ) -> Any:
-        named = RunOptions(logdir=logdir, max_steps=max_steps)
+        named = RunOptions(logdir=logdir, max_steps=max_steps, changes=changes)
         return command(replace(named, **_of_script(script, config_path, given)), **given)
 
-    return _script_arguments(config_option(_new_logdir_option(max_steps_option(call))))
+    return _script_arguments(config_option(_new_logdir_option(max_steps_option(set_option(call)))))
 
 
 def of_trial(command: Command) -> Command:

@@ -1,4 +1,4 @@
-"""Decides whether `[when]` lets a run train now. Pure."""
+"""Decides whether `[when]` lets a run train: by its hours, and by the state of the machine. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _RESUME_LOAD = 0.8  # of `max_load`
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Whether a run may train.
+class WhenVerdict:
+    """The answer to whether `[when]` lets a run train.
 
     Attributes:
       may_train: whether it may.
@@ -41,7 +41,7 @@ def wanted(when: WhenConfig) -> frozenset[Probe]:
     return frozenset(probe for probe, is_needed in needs.items() if is_needed)
 
 
-def judge_hours(when: WhenConfig, now: datetime) -> Verdict:
+def judge_hours(when: WhenConfig, now: datetime) -> WhenVerdict:
     """Return whether the hours let a run train.
 
     Args:
@@ -50,37 +50,28 @@ def judge_hours(when: WhenConfig, now: datetime) -> Verdict:
     """
     hours = when.parsed_hours()
     if hours is None:
-        return Verdict(True)
+        return WhenVerdict(True)
     state = hours.state(now)
     why = f"waits until {moment(state.until, now)}" if not state.is_open and state.until is not None else ""
-    return Verdict(state.is_open, why, state.until)
+    return WhenVerdict(state.is_open, why, state.until)
 
 
-def judge(
-    when: WhenConfig,
-    now: datetime,
-    facts: MachineFacts,
-    *,
-    is_training: bool,
-    gpus: Collection[int] | None = None,
-) -> Verdict:
-    """Return whether a run may train.
+def judge_machine(
+    when: WhenConfig, facts: MachineFacts, *, is_training: bool, gpus: Collection[int] | None = None
+) -> WhenVerdict:
+    """Return whether the state of the machine lets a run train.
 
     A run that trains has wider limits than one that waits, so that it does not start and pause again and again: it
-    pauses above `max_temp` and `max_load`, and resumes below `resume_temp` and four fifths of `max_load`.
+    pauses above `max_temp` and `max_load`, and resumes at `resume_temp` and four fifths of `max_load`.
 
     Args:
       when: its `[when]`.
-      now: the moment, with a time zone that knows the changes of its clocks.
       facts: the state of the machine; what `wanted` names is enough.
       is_training: whether it trains now.
       gpus: the GPUs that it has or is to get; None: all.
     """
-    by_hours = judge_hours(when, now)
-    if not by_hours.may_train:
-        return by_hours
-    why = next(_obstacles(when, facts, is_training=is_training, gpus=gpus), None)
-    return by_hours if why is None else Verdict(False, why)
+    why = next(_obstacles(when, facts, is_training=is_training, gpus=gpus), "")
+    return WhenVerdict(not why, why)
 
 
 def moment(at: datetime, now: datetime) -> str:

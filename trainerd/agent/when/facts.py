@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 class Probe(enum.StrEnum):
-    """What can be read of the machine, each by the key of `[when]` that needs it."""
+    """The facts that can be read, each by the key of `[when]` that needs it."""
 
     BATTERY = "on_battery"
     IDLE = "idle_mins"

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import signal
 import threading
+from functools import partial
 from pathlib import Path
 
 import click
@@ -16,7 +17,8 @@ from trainerd.agent.plan import Room
 from trainerd.agent.queue_folder import QueueFolder
 from trainerd.agent.settings import AgentSettings
 from trainerd.agent.starter import Starter
-from trainerd.agent.when.judge import Judge
+from trainerd.agent.when.judge import WhenJudge
+from trainerd.agent.when.machine import MachineProbes
 from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.usage import GivenPath
 from trainerd.daemon import logs
@@ -62,9 +64,8 @@ def _run(found: AgentSettings) -> None:
     with contextlib.ExitStack() as stack:
         notifier = stack.enter_context(contextlib.closing(Notifier()))
         stack.enter_context(alone(notes.folder(), "agent"))
-        agent = Agent(
-            QueueFolder(), lambda: Room(slots, gpus, available_memory(), found.share_secs), Starter(), Judge().judge
-        )
+        room = partial(_room, slots, gpus, found.share_secs)
+        agent = Agent(QueueFolder(), room, Starter(), WhenJudge(MachineProbes()))
         log.info("the agent trains %s at a time%s", counted(slots, "run"), _of_gpus(gpus), extra={"event": "agent"})
         notifier.send("READY=1")
         while not stop.is_set():
@@ -72,6 +73,10 @@ def _run(found: AgentSettings) -> None:
             notifier.send("WATCHDOG=1")
             stop.wait(wait)
         notifier.send("STOPPING=1")
+
+
+def _room(slots: int, gpus: tuple[int, ...], share_secs: float | None) -> Room:
+    return Room(slots, gpus, available_memory(), share_secs)
 
 
 def _of_gpus(gpus: tuple[int, ...]) -> str:

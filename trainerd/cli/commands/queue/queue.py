@@ -137,6 +137,7 @@ def command_add(
         after=after,
         begin_at=begin_at,
         retries=retries,
+        set=run.changes,
         max_steps=run.max_steps,
         adopt=config.script.adopt,
         arguments=config.script.arguments,
