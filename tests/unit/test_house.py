@@ -54,12 +54,10 @@ FLOORS = [
     {"compat", "compat/estimator", "daemon/systemd", "open_job"},
     {"daemon"},
     {"copies"},
-    {"agent/when"},
-    {"agent"},
     {"doctor", "doctor/upgrade", "proof", "proof/traced", "release", "watch", "watch/delivery", "watch/interruptions"},
-    {"watch/page"},
     {"agent/when"},
     {"agent"},
+    {"watch/page"},
     {"cli"},
     {"cli/install"},
     {

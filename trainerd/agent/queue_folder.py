@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from trainerd.agent.entry import QueueEntry
 from trainerd.errors import ConfigError, UsageError
-from trainerd.rundir.names import is_name
+from trainerd.rundir.names import RunIdentity, is_name
 from trainerd.system.durable_files import storage, write_atomic
 from trainerd.system.xdg import state_home
 from trainerd.text import did_you_mean
@@ -133,6 +134,15 @@ class QueueFolder:
                 if equal[each].place != place:
                     self._write(each, replace(equal[each], place=float(place)))
 
+    def pause(self, name: str) -> None:
+        """Pause an entry: it keeps its place, and does not train until it is resumed.
+
+        Raises:
+          UsageError: there is none with this name.
+          StorageError: it cannot be written.
+        """
+        self.change(name, lambda entry: replace(entry, paused=True))
+
     def resume(self, name: str) -> None:
         """Have an entry wait for its turn: one that is paused, has failed, or is done.
 
@@ -178,3 +188,25 @@ class QueueFolder:
                 file = stack.enter_context((self.path / ".lock").open("w"))
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield self.read()
+
+
+def free_name(queue: Queue, path: Path, name: str) -> str:
+    """Return a name for a run that no entry has: its own, or one that is like it.
+
+    Args:
+      queue: the entries.
+      path: the run directory.
+      name: the `name` of its config; empty for none.
+    """
+    return next(each for each in _names(path, name) if each not in queue)
+
+
+def _names(path: Path, name: str) -> Iterator[str]:
+    """Yield names for a run, the plainest first."""
+    own = RunIdentity(path, name).own_name
+    yield own
+    yield f"{own}@{path.parent.name or os.sep}"
+    number = 2
+    while True:
+        yield f"{own}-{number}"
+        number += 1
