@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +19,7 @@ from trainerd.system.xdg import state_home
 from trainerd.text import did_you_mean
 
 _SUFFIX = ".toml"
+_LONGEST = 48  # characters of a name that a word or a number follows
 
 
 @dataclass(frozen=True)
@@ -198,15 +200,13 @@ def free_name(queue: Queue, path: Path, name: str) -> str:
       path: the run directory.
       name: the `name` of its config; empty for none.
     """
-    return next(each for each in _names(path, name) if each not in queue)
+    return next(each for each in _names(path, name) if is_name(each) and each not in queue)
 
 
 def _names(path: Path, name: str) -> Iterator[str]:
     """Yield names for a run, the plainest first."""
     own = RunIdentity(path, name).own_name
     yield own
+    own = own[:_LONGEST] if is_name(own) else "run"
     yield f"{own}@{path.parent.name or os.sep}"
-    number = 2
-    while True:
-        yield f"{own}-{number}"
-        number += 1
+    yield from (f"{own}-{number}" for number in itertools.count(2))
