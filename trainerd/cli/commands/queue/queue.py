@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,11 +21,9 @@ from trainerd.cli.columns import lines
 from trainerd.cli.options import RunOptions
 from trainerd.cli.say import say
 from trainerd.cli.usage import Whole
-from trainerd.config.bare_script import is_script
 from trainerd.errors import UsageError
 from trainerd.rundir.names import RunIdentity, check_name
 from trainerd.rundir.runs import RunReader
-from trainerd.system.absolute import absolute
 
 _HEAD = ("run", "stage", "priority", "GPUs", "step", "until", "why")
 _LEFT, _MAY_BE_EMPTY = {0, 1, 5, 6}, {3, 5, 6}
@@ -120,7 +117,7 @@ def command_add(
     if begin_at and not after:
         raise UsageError(f"--from {begin_at}: name the run that it is of with --after.")
     known = notes.read()
-    need = gpus if gpus is not None else min(1, len(known.gpus))
+    need = gpus if gpus is not None else known.gpus_by_default
     if known.version and need > len(known.gpus):
         raise UsageError(f"--gpus {need}: the agent has {len(known.gpus)}.")
     found = name if name is not None else RunIdentity(config.rundir, config.name or "").own_name
@@ -128,10 +125,8 @@ def command_add(
         check_name(found)
     except ValueError as error:
         raise UsageError(f"--name {found}: {error}.") from None
-    entry = QueueEntry(
-        config=str(config.path),
-        logdir=str(absolute(config.rundir)),
-        folder=os.getcwd() if is_script(config.path) else str(config.folder),  # noqa: PTH109
+    entry = replace(
+        QueueEntry.of(config),
         priority=priority,
         gpus=need,
         after=after,
@@ -139,8 +134,6 @@ def command_add(
         retries=retries,
         set=run.changes,
         max_steps=run.max_steps,
-        adopt=config.script.adopt,
-        arguments=config.script.arguments,
     )
     QueueFolder().add(found, entry)
     say(f"added {found}. `trainerd queue` shows when it trains.")
@@ -184,7 +177,7 @@ def command_pause(names: tuple[str, ...], every: bool) -> None:
     """Pause runs of the queue. The agent does not start them until `trainerd queue resume`."""
     queue = QueueFolder()
     for name in _chosen(queue, names, every=every):
-        queue.change(name, lambda entry: replace(entry, paused=True))
+        queue.pause(name)
         say(f"paused {name}")
 
 
