@@ -25,6 +25,7 @@ from trainerd.agent.notes import AgentNotes, EntryNotes
 from trainerd.agent.plan import Candidate, Decision, Room, decide
 from trainerd.agent.progress import BEGIN_SECS, EntryProgress, Observed, Stage, StartResult, follow
 from trainerd.agent.queue_folder import Queue, QueueFolder
+from trainerd.agent.swept import Promotions
 from trainerd.agent.when.configs import WhenConfigs
 from trainerd.agent.when.judge import WhenJudge
 from trainerd.errors import NotRunningError, StorageError
@@ -120,6 +121,7 @@ class Agent:
         self._seen: object = None
         self._whens = WhenConfigs()
         self._by_hand = RunsByHand(queue, self._whens)
+        self._promotions = Promotions(queue, clock)
         self._whole_at = 0.0
         self._trouble = ""
 
@@ -172,6 +174,7 @@ class Agent:
         self._note(after, room)
         for each in candidates:
             self._act(each, decisions[each.name], room)
+        self._promotions.promote(entries, {name: note.progress.stage for name, note in after.items()})
         progress = [note.progress for note in after.values()]
         changes = [note.until for note in after.values() if note.until is not None]
         changes += [each.turn_began + BEGIN_SECS for each in progress if each.stage is Stage.STARTING]

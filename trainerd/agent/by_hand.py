@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from trainerd.agent.entry import QueueEntry
-from trainerd.agent.queue_folder import QueueFolder
+from trainerd.agent.queue_folder import QueueFolder, free_name
 from trainerd.agent.when.configs import WhenConfigs
 from trainerd.config.schema import WhenConfig
 from trainerd.errors import TrainerdError
 from trainerd.rundir import registry
-from trainerd.rundir.names import RunIdentity
 from trainerd.rundir.registry import RegisteredRun
 from trainerd.rundir.runs import RunReader
 
@@ -44,8 +42,9 @@ class RunsByHand:
         found = [run for run in self._known() if str(run.path) not in queued]
         self._readers = {run.path: self._readers.get(run.path) or RunReader(run.path) for run in found}
         for run in found:
-            if run.config is not None and self._whens.read(run.config) != WhenConfig() and self._trains(run.path):
-                self._add(run, run.config)
+            entry = QueueEntry.of_start(run)
+            if entry is not None and self._whens.read(Path(entry.config)) != WhenConfig() and self._trains(run.path):
+                self._add(run.path, entry)
 
     def _trains(self, path: Path) -> bool:
         try:
@@ -53,28 +52,8 @@ class RunsByHand:
         except TrainerdError:  # another user's
             return False
 
-    def _add(self, run: RegisteredRun, config: Path) -> None:
-        script = run.script
-        entry = QueueEntry(
-            config=str(config),
-            logdir=str(run.path),
-            folder=str(script.folder if script is not None else config.parent),
-            adopt=script.adopt if script is not None else False,
-            arguments=script.arguments if script is not None else (),
-        )
-        state = self._readers[run.path].read().state
-        taken = self._queue.read()
-        name = next(each for each in _names(run.path, state.name if state is not None else "") if each not in taken)
+    def _add(self, path: Path, entry: QueueEntry) -> None:
+        state = self._readers[path].read().state
+        name = free_name(self._queue.read(), path, state.name if state is not None else "")
         self._queue.add(name, entry)
         log.info("%s was started by hand and has a [when]: added to the queue", name, extra={"event": "agent-adopt"})
-
-
-def _names(path: Path, name: str) -> Iterator[str]:
-    """Yield names for a run, the plainest first."""
-    own = RunIdentity(path, name).own_name
-    yield own
-    yield f"{own}@{path.parent.name or os.sep}"
-    number = 2
-    while True:
-        yield f"{own}-{number}"
-        number += 1

@@ -9,7 +9,9 @@ from typing import Annotated
 from msgspec import Meta
 
 from trainerd.config import tables
+from trainerd.config.schema import Config
 from trainerd.config.tables import key
+from trainerd.rundir.registry import RegisteredRun
 from trainerd.system.absolute import absolute
 
 Priority = Annotated[int, Meta(ge=-1000, le=1000)]
@@ -42,6 +44,31 @@ class QueueEntry:
     sweep: str = key("", "", "The folder of the sweep that it is a point of. Empty: none.")
     paused: bool = key(False, "", "Whether the entry is paused: `trainerd queue pause`.")
     since: float = key(0.0, "s", "When it was added or resumed, in seconds since 1970 (UTC).")
+
+    @classmethod
+    def of(cls, config: Config) -> QueueEntry:
+        """Return the entry of a config's run. The config has a file, or stands for a script."""
+        return cls(
+            config=str(config.path),
+            logdir=str(absolute(config.rundir)),
+            folder=str(config.folder),
+            adopt=config.script.adopt,
+            arguments=config.script.arguments,
+        )
+
+    @classmethod
+    def of_start(cls, run: RegisteredRun) -> QueueEntry | None:
+        """Return the entry that trains a run as it was last started; None if a program of its own started it."""
+        if run.config is None:
+            return None
+        script = run.script
+        return cls(
+            config=str(run.config),
+            logdir=str(run.path),
+            folder=str(script.folder if script is not None else run.config.parent),
+            adopt=script.adopt if script is not None else False,
+            arguments=script.arguments if script is not None else (),
+        )
 
     @classmethod
     def read(cls, path: Path) -> QueueEntry:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainerd.agent.progress import EntryProgress
+from trainerd.rundir.lock import Holder
 from trainerd.system.durable_files import read_json, storage, write_atomic
 from trainerd.system.xdg import state_home
 
@@ -50,10 +51,24 @@ class AgentNotes:
     gpus: tuple[int, ...] = ()
     entries: Mapping[str, EntryNotes] = field(default_factory=dict)
 
+    @property
+    def gpus_by_default(self) -> int:
+        """The number of GPUs of a run that names none: 1 if the agent has any."""
+        return min(1, len(self.gpus))
+
+    def is_alive(self) -> bool:
+        """Return whether the agent that wrote them runs."""
+        return Holder(self.pid, self.create_time, self.uptime_at_start).is_alive()
+
 
 def folder() -> Path:
     """Return the folder of the agent's own files."""
     return state_home() / "trainerd" / "agent"
+
+
+def file() -> Path:
+    """Return the path of the file."""
+    return folder() / "agent.json"
 
 
 def read() -> AgentNotes:
@@ -62,7 +77,7 @@ def read() -> AgentNotes:
     Raises:
       StorageError: it cannot be read.
     """
-    return read_json(folder() / "agent.json", AgentNotes) or AgentNotes()
+    return read_json(file(), AgentNotes) or AgentNotes()
 
 
 def write(notes: AgentNotes) -> None:
@@ -71,7 +86,7 @@ def write(notes: AgentNotes) -> None:
     Raises:
       StorageError: it cannot be written.
     """
-    path = folder() / "agent.json"
+    path = file()
     with storage(f"write {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps(dataclasses.asdict(notes), indent=1).encode() + b"\n")

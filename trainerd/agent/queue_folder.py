@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,13 +14,14 @@ from pathlib import Path
 
 from trainerd.agent.entry import QueueEntry
 from trainerd.errors import ConfigError, UsageError
-from trainerd.rundir.names import is_name
+from trainerd.rundir.names import RunIdentity, is_name
 from trainerd.rundir.runs import Cached, stamp_of
 from trainerd.system.durable_files import storage, write_atomic
 from trainerd.system.xdg import state_home
 from trainerd.text import did_you_mean
 
 _SUFFIX = ".toml"
+_LONGEST = 48  # characters of a name that a word or a number follows
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,15 @@ class QueueFolder:
                 if equal[each].place != place:
                     self._write(each, replace(equal[each], place=float(place)))
 
+    def pause(self, name: str) -> None:
+        """Pause an entry: it keeps its place, and does not train until it is resumed.
+
+        Raises:
+          UsageError: there is none with this name.
+          StorageError: it cannot be written.
+        """
+        self.change(name, lambda entry: replace(entry, paused=True))
+
     def resume(self, name: str) -> None:
         """Have an entry wait for its turn: one that is paused, has failed, or is done.
 
@@ -191,3 +203,23 @@ def _require_addable(queue: Queue, name: str, entry: QueueEntry) -> None:
         raise UsageError(
             f"--after {entry.after}: no such run is in the queue.{did_you_mean(entry.after, queue.entries)}"
         )
+
+
+def free_name(queue: Queue, path: Path, name: str) -> str:
+    """Return a name for a run that no entry has: its own, or one that is like it.
+
+    Args:
+      queue: the entries.
+      path: the run directory.
+      name: the `name` of its config; empty for none.
+    """
+    return next(each for each in _names(path, name) if is_name(each) and each not in queue)
+
+
+def _names(path: Path, name: str) -> Iterator[str]:
+    """Yield names for a run, the plainest first."""
+    own = RunIdentity(path, name).own_name
+    yield own
+    own = own[:_LONGEST] if is_name(own) else "run"
+    yield f"{own}@{path.parent.name or os.sep}"
+    yield from (f"{own}-{number}" for number in itertools.count(2))

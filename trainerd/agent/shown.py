@@ -13,7 +13,6 @@ from trainerd.agent.entry import QueueEntry
 from trainerd.agent.notes import AgentNotes, EntryNotes
 from trainerd.agent.progress import EntryProgress, Stage
 from trainerd.agent.queue_folder import Queue, QueueFolder
-from trainerd.rundir.lock import Holder
 from trainerd.version import __version__
 
 
@@ -59,9 +58,8 @@ def shown(queue: Queue, known: AgentNotes) -> list[ShownEntry]:
 
 def _shown(name: str, entry: QueueEntry, found: EntryNotes | None) -> ShownEntry:
     if found is None or found.progress.since < entry.since:
-        stage = Stage.PAUSED if entry.paused else Stage.WAITING
-        return ShownEntry(name, entry, stage, why="the agent has not seen it yet")
-    progress: EntryProgress = found.progress
+        found = EntryNotes(EntryProgress(), entry.logdir, "the agent has not seen it yet")
+    progress = found.progress
     is_paused = entry.paused and not progress.stage.is_on
     stage = Stage.PAUSED if is_paused else progress.stage
     return ShownEntry(name, entry, stage, progress.gpus, found.why, found.until, progress.failures)
@@ -79,7 +77,7 @@ def by_run() -> Mapping[Path, ShownEntry]:
 
 def warning(known: AgentNotes, queue: Queue) -> str:
     """Return what is wrong with the agent, and what to do; empty if nothing is."""
-    if not Holder(known.pid, known.create_time, known.uptime_at_start).is_alive():
+    if not known.is_alive():
         return "No agent runs: `trainerd agent` trains the queue." if queue.entries else ""
     if known.version != __version__:
         return f"The agent is trainerd {known.version}, and this is {__version__}: stop the agent, and start it again."

@@ -61,11 +61,12 @@ class RunsAsJson:
     def __init__(self) -> None:
         self._parts: dict[Path, Cached[str]] = {}
 
-    def text(self, runs: Sequence[RunView], now: float) -> str:
+    def text(self, runs: Sequence[RunView], queue: Mapping[str, Any] | None, now: float) -> str:
         """Return the text: the runs that train first, then those that ended last.
 
         Args:
           runs: those that are asked for.
+          queue: the queue, as JSON's types; None for none.
           now: seconds since 1970 (UTC).
         """
         first = sorted(runs, key=lambda run: (not run.is_running, 0 if run.is_running else -_ended_at(run), run.name))
@@ -73,7 +74,7 @@ class RunsAsJson:
         known = {run.rundir.path: self._parts.get(run.rundir.path) or Cached() for run in first[:MOST_RUNS]}
         parts = [_part(run, known[run.rundir.path]) for run in first[:MOST_RUNS]]
         self._parts = known
-        about = as_text({"now": now, "count": len(runs), "running": running})
+        about = as_text({"now": now, "count": len(runs), "running": running, "queue": queue})
         return f'{about[:-1]}, "runs": [{", ".join(parts)}]}}'
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,13 +19,12 @@ from trainerd.cli import options
 from trainerd.cli.app import CommandWithExamples, GroupWithExamples
 from trainerd.cli.columns import lines
 from trainerd.cli.options import RunOptions
+from trainerd.cli.queue_options import QueueOptions, of_entry
 from trainerd.cli.say import say
 from trainerd.cli.usage import Whole
-from trainerd.config.bare_script import is_script
 from trainerd.errors import UsageError
 from trainerd.rundir.names import RunIdentity, check_name
 from trainerd.rundir.runs import RunReader
-from trainerd.system.absolute import absolute
 
 _HEAD = ("run", "stage", "priority", "GPUs", "step", "until", "why")
 _LEFT, _MAY_BE_EMPTY = {0, 1, 5, 6}, {3, 5, 6}
@@ -90,14 +88,6 @@ def _row(each: ShownEntry, now: float) -> tuple[str, ...]:
     exits={64: "The name or the run is in the queue already.", 78: "The config is wrong."},
 )
 @click.option("--name", help="Its name in the queue. Default: the run's.")
-@click.option(
-    "--priority",
-    type=Whole(-1000, 1000),
-    default=0,
-    show_default=True,
-    help="A run with a higher priority takes the place of one with a lower one, and gives it back.",
-)
-@click.option("--gpus", type=Whole(0, 1024), help="How many GPUs it gets. Default: 1 if the agent has any.")
 @click.option("--after", default="", metavar="NAME", help="Start when this one is done.")
 @click.option(
     "--from",
@@ -106,13 +96,9 @@ def _row(each: ShownEntry, now: float) -> tuple[str, ...]:
     metavar="STEP|best|minimum",
     help="With --after: begin at this checkpoint of that run, as a fork of it.",
 )
-@click.option(
-    "--retries", type=Whole(0, 1024), default=0, show_default=True, help="How often to start it again after a failure."
-)
+@of_entry
 @options.of_queue
-def command_add(
-    run: RunOptions, name: str | None, priority: int, gpus: int | None, after: str, begin_at: str, retries: int
-) -> None:
+def command_add(run: RunOptions, place: QueueOptions, name: str | None, after: str, begin_at: str) -> None:
     """Add a run to the queue. The agent trains it when it may and there is room, and resumes it after a reboot."""
     config = run.overrides()(options.load_config(run.config_path))
     if config.path is None:
@@ -120,28 +106,13 @@ def command_add(
     if begin_at and not after:
         raise UsageError(f"--from {begin_at}: name the run that it is of with --after.")
     known = notes.read()
-    need = gpus if gpus is not None else min(1, len(known.gpus))
-    if known.version and need > len(known.gpus):
-        raise UsageError(f"--gpus {need}: the agent has {len(known.gpus)}.")
     found = name if name is not None else RunIdentity(config.rundir, config.name or "").own_name
     try:
         check_name(found)
     except ValueError as error:
         raise UsageError(f"--name {found}: {error}.") from None
-    entry = QueueEntry(
-        config=str(config.path),
-        logdir=str(absolute(config.rundir)),
-        folder=os.getcwd() if is_script(config.path) else str(config.folder),  # noqa: PTH109
-        priority=priority,
-        gpus=need,
-        after=after,
-        begin_at=begin_at,
-        retries=retries,
-        set=run.changes,
-        max_steps=run.max_steps,
-        adopt=config.script.adopt,
-        arguments=config.script.arguments,
-    )
+    entry = place.apply(QueueEntry.of(config), known)
+    entry = replace(entry, after=after, begin_at=begin_at, set=run.changes, max_steps=run.max_steps)
     QueueFolder().add(found, entry)
     say(f"added {found}. `trainerd queue` shows when it trains.")
     if lack := warning(known, Queue({found: entry})):
@@ -184,7 +155,7 @@ def command_pause(names: tuple[str, ...], every: bool) -> None:
     """Pause runs of the queue. The agent does not start them until `trainerd queue resume`."""
     queue = QueueFolder()
     for name in _chosen(queue, names, every=every):
-        queue.change(name, lambda entry: replace(entry, paused=True))
+        queue.pause(name)
         say(f"paused {name}")
 
 

@@ -10,9 +10,14 @@ from typing import Any
 
 import click
 
+from trainerd.agent import notes
+from trainerd.agent.queue_folder import Queue, QueueFolder
+from trainerd.agent.shown import warning
+from trainerd.agent.swept import entries_of
 from trainerd.cli import options
 from trainerd.cli.app import CommandWithExamples, GroupWithExamples
 from trainerd.cli.columns import lines
+from trainerd.cli.queue_options import QueueOptions, of_entry
 from trainerd.cli.say import say
 from trainerd.cli.usage import GivenPath, Whole
 from trainerd.errors import UsageError
@@ -90,10 +95,21 @@ def command() -> None:
 @click.option("--rungs", type=_Rungs(), default=(), help="The steps at which they are compared, such as 1000,3000.")
 @click.option("--factor", type=Whole(2, 1000), default=3, show_default=True, help="Of N points, one trains on.")
 @click.option("--name", metavar="NAME", help="The name of the sweep. Default: the first free number.")
+@of_entry
+@click.option("--no-queue", "is_apart", is_flag=True, help="Make the folder, and leave the queue as it is.")
 def command_make(
-    config: Path, said: tuple[str, ...], random_count: int | None, sobol_count: int | None, **given: Any
+    config: Path,
+    said: tuple[str, ...],
+    random_count: int | None,
+    sobol_count: int | None,
+    place: QueueOptions,
+    is_apart: bool,
+    **given: Any,
 ) -> None:
-    """Make the folder sweeps/NAME beside the config, with the config of each point. Nothing is trained yet."""
+    """Make the folder sweeps/NAME beside the config, with the config of each point, and add all points to the queue.
+
+    `trainerd agent` trains them. With rungs, all points train to the first one, and then the best of them to the next.
+    """
     if random_count is not None and sobol_count is not None:
         raise UsageError("--random and --sobol contradict each other. Give one.")
     name, halve = given.pop("name"), given.pop("halve")
@@ -103,8 +119,17 @@ def command_make(
     sweep = make_sweep(config, wanted, name)
     folder = _short(sweep.folder)
     say(f"made {folder}: {counted(len(sweep.points()), 'point')}")
-    say(f"  {options.command_line('sweep next')} {shlex.quote(str(folder))}   print the commands that train them")
-    say(f"  {options.command_line('sweep show')} {shlex.quote(str(folder))}   compare them")
+    further = {"sweep show": "compare them"}
+    if is_apart:
+        further |= {"sweep next": "print the commands that train them"}
+    else:
+        known = notes.read()
+        entries = {name: place.apply(entry, known) for name, entry in entries_of(sweep).items()}
+        QueueFolder().add_all(entries)
+        if lack := warning(known, Queue(entries)):
+            say(lack, err=True)
+    for typed, what in further.items():
+        say(f"  {options.command_line(typed)} {shlex.quote(str(folder))}   {what}")
 
 
 @command.command("show", cls=CommandWithExamples, examples=_SHOW)
