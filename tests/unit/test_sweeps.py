@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import parse
 from trainerd.config.metric_goals import Best
+from trainerd.copies.contents import JobFiles
 from trainerd.errors import ConfigError, TrainerdError, UsageError
 from trainerd.rundir.claim import claimed
 from trainerd.rundir.paths import RunDirectory
@@ -223,6 +225,17 @@ def test_a_sweep_is_a_folder_of_configs_that_a_person_can_read(tmp_path: Path) -
     points = Sweep.read(folder).points()
     assert [point.name for point in points] == ["001", "002"]
     assert points[1].values == {"params.rate": 0.25, "params.units": 3} and sweep.name == "lr"
+
+
+def test_a_copy_of_a_point_is_whole_without_the_folder_of_the_sweep(tmp_path: Path) -> None:
+    [point] = make_sweep(project(tmp_path), wanted("params.rate=0.5"), "lr").points()
+    config = replace(parse.load(point.config), params={"rate": 0.25, "sizes": (1, 2)})  # as `--set` gives them
+    files = JobFiles.of(config, point.config.read_text())
+    assert (files.folder, files.logdir) == (tmp_path, "sweeps/lr/001")
+    fetched = tmp_path / "fetched.toml"
+    fetched.write_text(files.text)
+    found = parse.load(fetched)
+    assert (found.folder, found.params, found.rundir) == (tmp_path, config.params, config.rundir)
 
 
 def test_sweeps_without_a_name_are_numbered(tmp_path: Path) -> None:

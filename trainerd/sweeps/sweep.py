@@ -184,9 +184,9 @@ def _text_of(base: Config, folder: Path) -> str:
     place = {"job_folder": os.path.relpath(base.folder, folder)}
     if is_script(base.path):
         keys = keys_of(base.path) | {"entry": os.path.relpath(base.path, base.folder)}
-        return edit.changed(tomlkit.dumps(keys), _as_toml(place))
+        return edit.changed(tomlkit.dumps(keys), edit.as_toml(place))
     with storage(f"read {base.path}"):
-        return edit.changed(base.path.read_text(encoding="utf-8-sig"), _as_toml(place))
+        return edit.changed(base.path.read_text(encoding="utf-8-sig"), edit.as_toml(place))
 
 
 def _point_text(text: str, base: Config, folder: Path, called: str, point: space.Point) -> str:
@@ -195,7 +195,7 @@ def _point_text(text: str, base: Config, folder: Path, called: str, point: space
     Raises:
       ConfigError: a value makes it wrong.
     """
-    changes = _as_toml(point)
+    changes = edit.as_toml(point)
     if wrong := changes.keys() & {"logdir", "job_folder", "name"}:
         raise UsageError(f"--set {min(wrong)}: a sweep gives each point its own. Leave it out.")
     places = {
@@ -203,14 +203,10 @@ def _point_text(text: str, base: Config, folder: Path, called: str, point: space
         "name": f"{folder.name}-{called}",
         "tags": [*base.tags, *([folder.name] if folder.name not in base.tags else [])],
     }
-    made = edit.changed(text, _as_toml(places) | changes)
+    made = edit.changed(text, edit.as_toml(places) | changes)
     with edit.blaming(changes):
         configs.parse(tomllib.loads(made), path=folder / f"{called}.toml")
     return made.rstrip("\n") + "\n"
-
-
-def _as_toml(values: Mapping[str, Any]) -> dict[str, str]:
-    return {key: tomlkit.item(value).as_string() for key, value in values.items()}
 
 
 def _value(config: Config, key: str) -> Any:
