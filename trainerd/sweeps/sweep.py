@@ -21,6 +21,8 @@ from trainerd.config.schema import Config
 from trainerd.errors import UsageError
 from trainerd.history.curves import read_curve
 from trainerd.history.timeline import present_line
+from trainerd.job.params import nearest
+from trainerd.job.written_params import written_params
 from trainerd.rundir.names import check_name
 from trainerd.rundir.paths import RunDirectory, logdir_mistake
 from trainerd.rundir.runs import ListedRun, RunReader
@@ -141,6 +143,7 @@ def make_sweep(config_path: Path, wanted: SweepSpec, name: str | None) -> Sweep:
     assert base.path is not None
     wanted.halving()
     points = wanted.choose()
+    _require_taken(base, points[0])
     parent = (base.folder if is_script(base.path) else base.path.parent) / SWEEPS
     folder = parent / (_free_name(parent) if name is None else _checked(name))
     if mistake := logdir_mistake(folder):
@@ -156,6 +159,22 @@ def make_sweep(config_path: Path, wanted: SweepSpec, name: str | None) -> Sweep:
             write_durable(staging / file, content.encode())
         put_in_place(staging, folder)
     return Sweep.read(folder)
+
+
+def _require_taken(base: Config, point: space.Point) -> None:
+    """Require that the job takes the parameters, as far as its source says: every run would fail otherwise.
+
+    Raises:
+      UsageError: it does not take one.
+    """
+    module, _, function = base.entry.partition(":")
+    source = base.folder / f"{module.replace('.', '/')}.py" if function else base.script_path
+    if (names := written_params(source, function)) is None:
+        return
+    for key in point:
+        table, _, name = key.partition(".")
+        if table == "params" and name not in names:
+            raise UsageError(f"--set {key}: the job {base.entry!r} has no such parameter.{nearest(name, names)}")
 
 
 def _checked(name: str) -> str:
