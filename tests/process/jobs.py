@@ -65,6 +65,22 @@ def exact() -> trainerd.Job:
     )
 
 
+def paced() -> trainerd.Job:
+    """`exact`, whose steps take long while there is a file `slow`."""
+    job = exact()
+    step = job.train_step
+
+    def wait() -> float:
+        time.sleep(0.04 if (HERE / "slow").exists() else 0.0)
+        return 0.0
+
+    def train_step(batch: tf.Tensor) -> dict[str, tf.Tensor]:
+        with tf.control_dependencies([tf.py_function(wait, [], tf.float32)]):
+            return dict(step(batch))
+
+    return dataclasses.replace(job, train_step=train_step)
+
+
 def cached() -> trainerd.Job:
     """A shuffle whose order is lost with the memory that it is cached in."""
     p = tf.Variable(0.0, dtype=tf.float64)

@@ -117,7 +117,6 @@ class Agent:
         self._identity = (os.getpid(), *process_identity(os.getpid()))
         self._runs: dict[str, _QueuedRun] = {}
         self._queue = Queue()
-        self._stamp: object = None
         self._seen: object = None
         self._whens = WhenConfigs()
         self._by_hand = RunsByHand(queue, self._whens)
@@ -136,8 +135,7 @@ class Agent:
             seen = (stamp, [(run.reader.is_here(), self._starter.is_starting(name)) for name, run in self._on()])
             if seen == self._seen and self._timer() < self._whole_at:
                 return self._wait()
-            if stamp != self._stamp:
-                self._queue, self._stamp = self._folder.read(before=self._queue), stamp
+            self._queue = self._folder.read(before=self._queue)
             self._seen = seen
             self._whole_at = self._timer() + self._look()
         except StorageError as error:

@@ -109,20 +109,21 @@ def follow(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float,
       now: seconds since 1970 (UTC).
       may_train: whether `[when]` of its config lets it train now.
     """
+    is_starting = before.stage is Stage.STARTING and (seen.is_starting or _may_begin(before, seen, now))
     if before.since < entry.since:
-        before = _over_again(before, entry)
+        before = _over_again(before, entry, is_on=before.stage.is_on and (seen.is_running or is_starting))
     if seen.is_running:
         return _training(before, seen, now, may_train=may_train)
-    if before.stage is Stage.STARTING and (seen.is_starting or _may_begin(before, seen, now)):
+    if is_starting:
         return before
     if before.stage.is_on:
         return _ended(entry, before, seen, now)
     return before
 
 
-def _over_again(before: EntryProgress, entry: QueueEntry) -> EntryProgress:
-    """Return the progress of an entry that was resumed. What is known of a process that runs stays."""
-    if before.stage.is_on:
+def _over_again(before: EntryProgress, entry: QueueEntry, *, is_on: bool) -> EntryProgress:
+    """Return the progress of an entry that was resumed. What is known of a process that runs, or starts, stays."""
+    if is_on:
         return replace(before, since=entry.since, failures=0)
     return EntryProgress(
         since=entry.since,

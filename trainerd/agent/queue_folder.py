@@ -15,7 +15,7 @@ from pathlib import Path
 from trainerd.agent.entry import QueueEntry
 from trainerd.errors import ConfigError, UsageError
 from trainerd.rundir.names import RunIdentity, is_name
-from trainerd.rundir.runs import Cached, stamp_of
+from trainerd.rundir.runs import Cached, Stamp, stamp_of
 from trainerd.system.durable_files import storage, write_atomic
 from trainerd.system.xdg import state_home
 from trainerd.text import did_you_mean
@@ -51,7 +51,7 @@ class QueueFolder:
     def __init__(self, path: Path | None = None, *, clock: Callable[[], float] = time.time) -> None:
         self.path = path or state_home() / "trainerd" / "queue"
         self._clock = clock
-        self._files: dict[Path, Cached[QueueEntry]] = {}
+        self._files: dict[str, Cached[QueueEntry]] = {}
 
     def read(self, before: Queue = Queue()) -> Queue:
         """Read all entries.
@@ -64,27 +64,25 @@ class QueueFolder:
         """
         entries, mistakes = dict[str, QueueEntry](), dict[str, str]()
         with storage(f"read {self.path}", missing_ok=True):
-            files = sorted(file for file in self.path.glob(f"*{_SUFFIX}") if is_name(file.stem))
-            self._files = {file: self._files.get(file) or Cached() for file in files}
-            for file in files:
+            found = [file.removesuffix(_SUFFIX) for file in sorted(os.listdir(self.path)) if file.endswith(_SUFFIX)]
+            self._files = {name: self._files.get(name) or Cached() for name in found if is_name(name)}
+            for name, cached in self._files.items():
+                file = self._file(name)
                 try:
-                    entries[file.stem] = self._files[file].get(stamp_of(file), partial(QueueEntry.read, file))
+                    entries[name] = cached.get(stamp_of(file), partial(QueueEntry.read, file))
                 except ConfigError as error:
                     if file.exists():
-                        mistakes[file.stem] = str(error)
-                        entries |= {name: entry for name, entry in before.entries.items() if name == file.stem}
+                        mistakes[name] = str(error)
+                        entries |= {each: entry for each, entry in before.entries.items() if each == name}
         order = sorted(entries.items(), key=lambda each: (-each[1].priority, each[1].place, each[0]))
         return Queue(dict(order), mistakes)
 
-    def stamp(self) -> tuple[object, ...]:
-        """Return a value that changes when any entry does, also when a person has edited it."""
-        found = []
-        with storage(f"read {self.path}", missing_ok=True):
-            for file in self.path.glob(f"*{_SUFFIX}"):
-                with contextlib.suppress(FileNotFoundError):
-                    about = file.stat()
-                    found.append((file.name, about.st_mtime_ns, about.st_ino))
-        return tuple(sorted(found))
+    def stamp(self) -> Stamp | None:
+        """Return a value that changes when an entry is added, removed or written by a command.
+
+        A person's editor may write into a file in place, which only `read` sees.
+        """
+        return stamp_of(self.path)
 
     def add(self, name: str, entry: QueueEntry) -> None:
         """Add an entry at the end of its priority.

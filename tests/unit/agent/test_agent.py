@@ -195,6 +195,16 @@ def test_a_start_by_hand_while_it_waits_is_followed(subject: Subject) -> None:
     assert set(subject.stages().values()) == {Stage.DONE} and subject.machine.runs["c"].starts == 1
 
 
+def test_an_edit_in_place_counts_within_ten_seconds(subject: Subject) -> None:
+    subject.add("a", "b", "c", work=1e9)
+    subject.go(3)
+    file = subject.queue.path / "c.toml"
+    with file.open("a") as edited:
+        edited.write("priority = 1\n")
+    subject.go(15)
+    assert subject.stages() == {"c": Stage.TRAINING, "a": Stage.TRAINING, "b": Stage.WAITING}
+
+
 def test_a_new_agent_takes_runs_over(subject: Subject) -> None:
     subject.add("a", "b", "c")
     subject.go(3)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from trainerd.config import edit
 from trainerd.config import parse as configs
+from trainerd.config.bare_script import is_script
 from trainerd.config.schema import WhenConfig
 from trainerd.errors import TrainerdError
 from trainerd.rundir.runs import Stamp, stamp_of
@@ -28,7 +29,8 @@ class WhenConfigs:
           changes: the keys of it that differ, each as KEY=VALUE.
         """
         changes = tuple(each for each in changes if each.startswith(_TABLE))
-        stamps = stamp_of(config), stamp_of(config.with_name(configs.NAME))
+        beside = stamp_of(config.with_name(configs.NAME)) if is_script(config) else None
+        stamps = stamp_of(config), beside
         known = self._known.get((config, changes))
         if known is not None and known[0] == stamps:
             return known[1]
