@@ -72,6 +72,15 @@ class User:
         self.machine.run("chown", "-R", f"{self.name}:", home)
         self.type(f"trainerd queue add --config {name}.toml {' '.join(arguments)}")
 
+    def stage(self, name: str) -> str:
+        [found] = [entry["stage"] for entry in self.queue() if entry["name"] == name]
+        return str(found)
+
+    def install_agent(self, slots: int) -> None:
+        self.type("trainerd install --agent")
+        self.type(f"echo 'slots = {slots}' > ~/.config/trainerd/agent.toml")
+        self.type("systemctl --user enable --now trainerd-agent")
+
     def kill_agent(self) -> None:
         self.type("systemctl --user kill -s KILL trainerd-agent", check=False)
 
@@ -92,10 +101,8 @@ def test_no_run_is_lost_or_trained_twice(booted: Machine) -> None:
     alice, bob = User.make(booted, "alice"), User.make(booted, "bob")
     bob.add("alone")
     bob.type("trainerd run --config alone.toml")
-    for user, slots in ((alice, 2), (bob, 1)):
-        user.type("trainerd install --agent")
-        user.type(f"echo 'slots = {slots}' > ~/.config/trainerd/agent.toml")
-        user.type("systemctl --user enable --now trainerd-agent")
+    alice.install_agent(2)
+    bob.install_agent(1)
     names = [f"run{number}" for number in range(RUNS)]
     for number, name in enumerate(names):
         alice.add(name, "--priority", str(number % 3))
@@ -111,3 +118,24 @@ def test_no_run_is_lost_or_trained_twice(booted: Machine) -> None:
         events = json.loads(alice.type(f"trainerd events runs/{name} --json"))
         assert [event["kind"] for event in events].count("finish") == 1, events
         assert alice.end(name) == bob.end("alone")
+
+
+def test_a_run_that_has_a_unit_is_started_as_that(machine: Machine) -> None:
+    carol = User.make(machine, "carol")
+    home = "/home/carol"
+    machine.write(f"{home}/.config/trainerd/job.py", JOB)
+    config = f'entry = "job:make"\nname = "unit"\nlogdir = "{home}/unit"\n'
+    machine.write(f"{home}/.config/trainerd/unit.toml", config)
+    machine.run("chown", "-R", "carol:", home)
+    carol.type("trainerd install --user --name unit")
+    carol.install_agent(1)
+    carol.type("trainerd queue add --config ~/.config/trainerd/unit.toml")
+    wait_for(
+        "the unit to train", lambda: carol.type("systemctl --user is-active trainerd@unit", check=False) == "active"
+    )
+    wait_for("the agent to see that", lambda: carol.stage("unit") == "training")
+    carol.type("trainerd queue pause unit")
+    wait_for("the pause", lambda: carol.stage("unit") == "paused")
+    assert carol.type("systemctl --user is-active trainerd@unit", check=False) == "inactive"
+    assert "(the agent: by `trainerd queue pause`)" in carol.type("trainerd events unit")
+    carol.type("systemctl --user disable --now trainerd-agent")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainerd.config import fingerprint, parse, schema
+from trainerd.config.fingerprint import of_config
 from trainerd.config.metric_goals import Best, MetricTarget
 from trainerd.config.training_hours import TrainingHours
 from trainerd.errors import ConfigError
@@ -40,6 +41,17 @@ def test_paths_start_at_the_configs_folder(tmp_path: Path, monkeypatch: pytest.M
     c = load(tmp_path, 'entry = "a.b:c.d"\nlogdir = "/abs/ü x"\n')
     assert c.rundir == Path("/abs/ü x")
     assert c.folder == tmp_path
+
+
+def test_paths_start_at_the_folder_of_the_job(tmp_path: Path) -> None:
+    (tmp_path / "sweeps").mkdir()
+    c = load(tmp_path / "sweeps", MINIMAL + 'job_folder = ".."\n')
+    assert (c.folder, c.rundir, c.path) == (tmp_path, tmp_path / "runs/a", tmp_path / "sweeps/trainerd.toml")
+    assert "config.job_folder" not in of_config(c), "the place of a run changes nothing of the training"
+    (tmp_path / "sweeps" / "trainerd.toml").write_text('job_folder = ".."\nlogdir = "b"\nwrong = 1\n')
+    assert parse.load_rundir(tmp_path / "sweeps" / "trainerd.toml") == tmp_path / "b"
+    script = load(tmp_path / "sweeps", 'entry = "a/train.py"\nlogdir = "b"\njob_folder = ".."\n')
+    assert script.script_path == tmp_path / "a/train.py"
 
 
 def test_every_mistake_is_reported_at_once(tmp_path: Path) -> None:

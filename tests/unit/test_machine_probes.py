@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import psutil
 import pytest
 
 from tests.unit.conftest import FakeTime
+from tests.waiting import wait_for
 from trainerd.agent.when.facts import MachineFacts, Probe
 from trainerd.agent.when.idle import IdleTime, connect
 from trainerd.agent.when.load import OthersLoad
@@ -270,7 +272,7 @@ def test_a_driver_that_fails_is_asked_anew(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_without_the_package_of_nvml_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    with pytest.raises(NvmlError, match="install its package with `"):
+    with pytest.raises(NvmlError, match=r"is not installed\. Install it with `"):
         Gpus().processes()
 
 
@@ -338,6 +340,30 @@ def test_a_probe_that_fails_keeps_no_run_from_training_and_is_reported_once(
         "`[when] idle_mins` cannot be checked in full: no desktop is seen",
         "`[when] max_temp` cannot be checked in full: OSError: the sensor is broken",
     ]
+
+
+def test_a_probe_that_does_not_answer_is_not_waited_for_again(
+    clock: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    may_answer, calls = threading.Event(), list[int]()
+
+    def hang(own: Collection[int]) -> Reading[float]:
+        calls.append(1)
+        may_answer.wait()
+        return Reading(70.0)
+
+    probes = MachineProbes({Probe.TEMP: hang}, clock, patience=0.01)
+    for _ in range(3):
+        assert probes.read([Probe.TEMP], []) == MachineFacts()
+        clock.sleep(6.0)
+    assert len(calls) == 1 and caplog.text.count("it does not answer") == 1
+    may_answer.set()
+
+    def answers() -> bool:
+        clock.sleep(6.0)
+        return probes.read([Probe.TEMP], []).temp == 70.0
+
+    wait_for(answers, "an answer")
 
 
 def test_this_machine_can_be_read(clock: FakeTime) -> None:

@@ -23,14 +23,16 @@ from trainerd.agent.by_hand import RunsByHand
 from trainerd.agent.entry import QueueEntry
 from trainerd.agent.notes import AgentNotes, EntryNotes
 from trainerd.agent.plan import Candidate, Decision, Room, decide
-from trainerd.agent.progress import EntryProgress, Observed, Stage, StartResult, follow
+from trainerd.agent.progress import BEGIN_SECS, EntryProgress, Observed, Stage, StartResult, follow
 from trainerd.agent.queue_folder import Queue, QueueFolder
+from trainerd.agent.swept import Promotions
 from trainerd.agent.when.configs import WhenConfigs
 from trainerd.agent.when.judge import WhenJudge
 from trainerd.errors import NotRunningError, StorageError
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.pending_request import PendingRequest
+from trainerd.rundir.request_files import AGENT
 from trainerd.rundir.runs import ListedRun, RunReader
 from trainerd.system.durable_files import storage, write_atomic
 from trainerd.system.process_identity import process_identity
@@ -41,7 +43,6 @@ log = logging.getLogger(__name__)
 LOOK_SECS = 0.25  # between two looks at whether anything has changed
 SOON_SECS = 0.05  # the same while a run starts or pauses
 WHOLE_SECS = 10.0  # between two looks at everything: hours, batteries and temperatures write no file
-BY = "the agent"
 
 
 class Starts(Protocol):
@@ -120,6 +121,7 @@ class Agent:
         self._seen: object = None
         self._whens = WhenConfigs()
         self._by_hand = RunsByHand(queue, self._whens)
+        self._promotions = Promotions(queue, clock)
         self._whole_at = 0.0
         self._trouble = ""
 
@@ -172,11 +174,12 @@ class Agent:
         self._note(after, room)
         for each in candidates:
             self._act(each, decisions[each.name], room)
+        self._promotions.promote(entries, {name: note.progress.stage for name, note in after.items()})
+        progress = [note.progress for note in after.values()]
         changes = [note.until for note in after.values() if note.until is not None]
+        changes += [each.turn_began + BEGIN_SECS for each in progress if each.stage is Stage.STARTING]
         if room.share_secs is not None:
-            changes += [
-                note.progress.turn_began + room.share_secs for note in after.values() if note.progress.stage.is_on
-            ]
+            changes += [each.turn_began + room.share_secs for each in progress if each.stage.is_on]
         return min([WHOLE_SECS, *(at - now for at in changes if at > now)])
 
     def _followed(self, name: str, entry: QueueEntry) -> _QueuedRun:
@@ -188,7 +191,8 @@ class Agent:
         self, name: str, entry: QueueEntry, run: ListedRun, own_pids: Sequence[int], now: float
     ) -> Candidate:
         started = self._starter.take_result(name)
-        before = self._notes.entries[name].progress if name in self._notes.entries else EntryProgress()
+        noted = self._notes.entries.get(name)
+        before = noted.progress if noted is not None and noted.logdir == entry.logdir else EntryProgress()
         seen = Observed(run.is_running, run.state, self._starter.is_starting(name), started)
         gpus = before.gpus if run.is_running else None
         when = self._whens.read(Path(entry.config), entry.set)
@@ -240,7 +244,7 @@ class Agent:
 def _write_pause(rundir: RunDirectory, why: str) -> None:
     """Write the request at once as a whole, with the reason in it."""
     with storage(f"write {rundir.pause}"):
-        write_atomic(rundir.pause, f"{BY}: {why}\n".encode(), durable=False, for_all=True)
+        write_atomic(rundir.pause, f"{AGENT}: {why}\n".encode(), durable=False, for_all=True)
 
 
 def _log_change(name: str, progress: EntryProgress) -> None:

@@ -41,6 +41,7 @@ class QueueEntry:
     )
     adopt: bool = key(False, "", "Of a script: replace its `model.fit` by `trainerd.keras.fit`.")
     arguments: tuple[str, ...] = key((), "", "The script's own arguments.")
+    sweep: str = key("", "", "The folder of the sweep that it is a point of. Empty: none.")
     paused: bool = key(False, "", "Whether the entry is paused: `trainerd queue pause`.")
     since: float = key(0.0, "s", "When it was added or resumed, in seconds since 1970 (UTC).")
 

@@ -1,4 +1,4 @@
-"""The agent's own file, agent.json: what it knows of each entry, and what it has decided. Others read it."""
+"""The agent's own file, agent.json: its notes on each entry, and its decisions. Others read it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainerd.system.xdg import state_home
 
 @dataclass(frozen=True)
 class EntryNotes:
-    """What the agent notes of one entry.
+    """The notes of the agent on one entry.
 
     Attributes:
       progress: its progress.

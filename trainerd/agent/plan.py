@@ -18,7 +18,7 @@ from trainerd.text import counted, size
 
 @dataclass(frozen=True)
 class Room:
-    """What the machine has for the queue.
+    """The resources of the machine for the queue.
 
     Attributes:
       slots: how many runs train at a time.
@@ -53,6 +53,17 @@ class Candidate:
     def is_on(self) -> bool:
         """True if its process runs, or is about to."""
         return self.progress.stage.is_on
+
+    @property
+    def gpu_count(self) -> int:
+        """The number of GPUs that it takes: those that the agent gave it, or else as many as its entry asks for."""
+        return len(self.progress.gpus) if self.is_on and not self.progress.is_by_hand else self.entry.gpus
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory that its process has taken: one that has not begun has none yet."""
+        has_begun = self.progress.stage in (Stage.TRAINING, Stage.PAUSING)
+        return self.progress.memory_bytes if has_begun else 0
 
 
 @dataclass(frozen=True)
@@ -100,7 +111,7 @@ def _barrier(each: Candidate, stages: Mapping[str, Stage], now: float) -> Decisi
     """Return why an entry must not train, whatever room there is; None if it may."""
     entry, progress = each.entry, each.progress
     if entry.paused:
-        return Decision(why="paused: `trainerd queue resume` lets it train")
+        return Decision(why="by `trainerd queue pause`")
     if not each.verdict.may_train and not progress.overrides_when:
         return Decision(why=each.verdict.why, until=each.verdict.until)
     if each.is_on:
@@ -126,8 +137,10 @@ def _rank(each: Candidate, room: Room, now: float) -> tuple[float, ...]:
         turn = (0.0, 0.0, 0.0)
     elif each.is_on:
         turn = (2.0, progress.turns, progress.turn_began)
+    elif room.share_secs is not None:
+        turn = (1.0, progress.turn_ended, progress.turn_before_ended)
     else:
-        turn = (1.0, progress.turn_ended if room.share_secs is not None else 0.0, 0.0)
+        turn = (1.0, 0.0, 0.0)
     return (0.0 if progress.is_by_hand else 1.0, -entry.priority, *turn, entry.place)
 
 
@@ -142,28 +155,43 @@ def _share_out(ranked: Sequence[Candidate], room: Room) -> tuple[dict[str, tuple
     Returns:
       The GPUs of those that got all they need, and why the others did not.
     """
-    granted, refused = dict[str, tuple[int, ...]](), dict[str, str]()
-    slots, gpus = room.slots, list(room.gpus)
-    memory = room.memory_bytes + sum(each.progress.memory_bytes for each in ranked if each.is_on)
+    granted, refused = list[Candidate](), dict[str, str]()
+    slots, gpus = room.slots, len(room.gpus)
+    memory = room.memory_bytes + sum(each.held_bytes for each in ranked)
     for each in ranked:
-        need = each.entry.gpus
-        kept = [gpu for gpu in each.progress.gpus if gpu in gpus] if each.is_on else []
-        chosen = tuple((kept + [gpu for gpu in gpus if gpu not in kept])[:need])
-        if need > len(room.gpus):
-            refused[each.name] = f"needs {counted(need, 'GPU')}, and the agent has {len(room.gpus)}"
-        elif not slots:
-            refused[each.name] = f"waits for a slot: {_names(list(granted))} first"
-        elif len(chosen) < need:
-            refused[each.name] = f"waits for {counted(need, 'GPU')}"
-        elif not each.is_on and each.progress.memory_bytes > memory:
-            needs = size(each.progress.memory_bytes)
-            refused[each.name] = f"waits for memory: it needs {needs}, and {size(max(0, memory))} are available"
-        else:
-            slots -= 1
-            gpus = [gpu for gpu in gpus if gpu not in chosen]
-            memory -= each.progress.memory_bytes
-            granted[each.name] = each.progress.gpus if each.is_on and len(each.progress.gpus) == need else chosen
-    return granted, refused
+        if not each.progress.is_by_hand and (lack := _lack(each, slots, gpus, memory, room)) is not None:
+            refused[each.name] = lack or f"waits for a slot: {_names([other.name for other in granted])} first"
+            continue
+        slots, gpus, memory = slots - 1, gpus - each.gpu_count, memory - each.progress.memory_bytes
+        granted.append(each)
+    return _give_gpus(ranked, granted, room), refused
+
+
+def _lack(each: Candidate, slots: int, gpus: int, memory: int, room: Room) -> str | None:
+    """Return what an entry lacks, empty for a slot; None if it lacks nothing."""
+    need = each.progress.memory_bytes
+    if not each.is_on and each.entry.gpus > len(room.gpus):
+        return f"needs {counted(each.entry.gpus, 'GPU')}, and the agent has {len(room.gpus)}"
+    if slots <= 0:
+        return ""
+    if each.gpu_count > gpus:
+        return f"waits for {counted(each.gpu_count, 'GPU')}"
+    if each.progress.stage is not Stage.STARTING and need > memory:
+        return f"waits for memory: it needs {size(need)}, and {size(max(0, memory))} are available"
+    return None
+
+
+def _give_gpus(ranked: Sequence[Candidate], granted: Sequence[Candidate], room: Room) -> dict[str, tuple[int, ...]]:
+    """Return the GPUs of each entry. What trains keeps its own; the others get those first that nobody has now."""
+    kept = {gpu for each in granted if each.is_on for gpu in each.progress.gpus}
+    held = {gpu for each in ranked for gpu in each.progress.gpus if each.is_on}
+    free = sorted((gpu for gpu in room.gpus if gpu not in kept), key=lambda gpu: gpu in held)
+    found = dict[str, tuple[int, ...]]()
+    for each in granted:
+        has_own = each.is_on and not each.progress.is_by_hand
+        found[each.name] = each.progress.gpus if has_own else tuple(free[: each.gpu_count])
+        free = [gpu for gpu in free if gpu not in found[each.name]]
+    return found
 
 
 def _names(names: Sequence[str]) -> str:
@@ -189,8 +217,8 @@ def _decision(
     if each.name in granted:
         gpus = granted[each.name]
         if each.is_on:
-            return Decision(gpus=each.progress.gpus)
-        still = _in_the_way(each, gpus, granted, candidates, room)
+            return Decision(until=each.verdict.until, gpus=each.progress.gpus)
+        still = _in_the_way(each, granted, candidates, room)
         return Decision(why=f"waits until {' and '.join(still)} paused") if still else Decision("start", gpus=gpus)
     takers = [name for name in granted if not _is_on(candidates, name)]
     if each.name in barred:
@@ -207,15 +235,21 @@ def _is_on(candidates: Sequence[Candidate], name: str) -> bool:
 
 
 def _in_the_way(
-    each: Candidate,
-    gpus: tuple[int, ...],
-    granted: Mapping[str, tuple[int, ...]],
-    candidates: Sequence[Candidate],
-    room: Room,
+    each: Candidate, granted: Mapping[str, tuple[int, ...]], candidates: Sequence[Candidate], room: Room
 ) -> list[str]:
-    """Return the runs that must have paused before this entry can start: they still have a slot, or its GPUs."""
-    leaving = [other for other in candidates if other.is_on and other.name not in granted]
+    """Return the runs that must have paused before this entry can start: they still have a slot, its GPUs, or memory
+    that it needs."""
     on = [other for other in candidates if other.is_on]
-    starting = [name for name in granted if not _is_on(candidates, name)]
-    has_slot = len(on) + starting.index(each.name) < room.slots
-    return [other.name for other in leaving if not has_slot or set(other.progress.gpus) & set(gpus)]
+    leaving = [other for other in on if other.name not in granted]
+    named = {other.name: other for other in candidates}
+    starting = [name for name in granted if not named[name].is_on]
+    first = [named[name] for name in starting[: starting.index(each.name)]]
+    promised = sum(other.progress.memory_bytes - other.held_bytes for other in [*on, *first])
+    has_memory = each.progress.memory_bytes <= room.memory_bytes - promised
+    has_slot = len(on) + len(first) < room.slots
+    gpus = set(granted[each.name])
+    return [
+        other.name
+        for other in leaving
+        if not has_slot or gpus & set(other.progress.gpus) or (other.held_bytes and not has_memory)
+    ]

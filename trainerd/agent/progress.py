@@ -1,4 +1,4 @@
-"""What has become of each entry of the queue, as the agent has seen it. Pure."""
+"""The progress of each entry of the queue, as the agent has seen it. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from trainerd.rundir.request_files import BY_FILE
 from trainerd.rundir.state import Phase, State
 
 AGAIN_SECS, MOST_SECS = 15.0, 600.0  # after a failure: the wait doubles, up to the second
+BEGIN_SECS = 10.0  # within which a command that starts a run has taken its run directory
+_SAID = "trainerd: "  # in front of an error that a command prints
 _MORE = 1.1  # what counts as more memory than before
 _BY_HAND = (BY_FILE, "SIGINT", "Ctrl-C")  # what asked for a pause that a person wanted
 
@@ -42,6 +44,7 @@ class EntryProgress:
       why: the reason of the stage, for a person; empty if it needs none.
       gpus: the GPUs that it has, by their numbers.
       turn_began, turn_ended: when its last turn began and ended, in seconds since 1970 (UTC).
+      turn_before_ended: when the turn before that ended: of two that ended at once, the one that waited longer is next.
       turns: how many turns it has had since it last started.
       failures: how often it has failed since then.
       again_at: when it may start again after a failure.
@@ -57,6 +60,7 @@ class EntryProgress:
     gpus: tuple[int, ...] = ()
     turn_began: float = 0.0
     turn_ended: float = 0.0
+    turn_before_ended: float = 0.0
     turns: int = 0
     failures: int = 0
     again_at: float = 0.0
@@ -80,7 +84,7 @@ class StartResult:
 
 @dataclass(frozen=True)
 class Observed:
-    """What is seen of a run.
+    """The state of a run, as it is seen from outside.
 
     Attributes:
       is_running: whether a process trains it.
@@ -106,14 +110,32 @@ def follow(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float,
       may_train: whether `[when]` of its config lets it train now.
     """
     if before.since < entry.since:
-        before = EntryProgress(since=entry.since, memory_bytes=before.memory_bytes, turn_ended=before.turn_ended)
+        before = _over_again(before, entry)
     if seen.is_running:
         return _training(before, seen, now, may_train=may_train)
-    if before.stage is Stage.STARTING and seen.is_starting:
+    if before.stage is Stage.STARTING and (seen.is_starting or _may_begin(before, seen, now)):
         return before
     if before.stage.is_on:
         return _ended(entry, before, seen, now)
     return before
+
+
+def _over_again(before: EntryProgress, entry: QueueEntry) -> EntryProgress:
+    """Return the progress of an entry that was resumed. What is known of a process that runs stays."""
+    if before.stage.is_on:
+        return replace(before, since=entry.since, failures=0)
+    return EntryProgress(
+        since=entry.since,
+        memory_bytes=before.memory_bytes,
+        turn_ended=before.turn_ended,
+        turn_before_ended=before.turn_before_ended,
+    )
+
+
+def _may_begin(before: EntryProgress, seen: Observed, now: float) -> bool:
+    """Return whether a command that an agent started which is gone may still start the run."""
+    has_begun = seen.state is not None and seen.state.at >= before.turn_began
+    return seen.started is None and not has_begun and 0.0 <= now - before.turn_began < BEGIN_SECS
 
 
 def _training(before: EntryProgress, seen: Observed, now: float, *, may_train: bool) -> EntryProgress:
@@ -135,8 +157,8 @@ def _memory(before: EntryProgress, state: State | None) -> int:
 def _ended(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float) -> EntryProgress:
     """Return the progress of an entry whose process has ended."""
     state, result = seen.state, seen.started
-    after = replace(before, turn_ended=now, gpus=(), is_by_hand=False, overrides_when=False, why="")
-    after = replace(after, memory_bytes=_memory(before, state))
+    after = replace(before, turn_before_ended=before.turn_ended, turn_ended=now, memory_bytes=_memory(before, state))
+    after = replace(after, gpus=(), is_by_hand=False, overrides_when=False, why="")
     if result is not None and result.code == InUseError.exit_code:
         return replace(after, stage=Stage.WAITING, why=result.text, again_at=now + AGAIN_SECS)
     if result is not None and result.code:
@@ -158,7 +180,8 @@ def _ended(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float)
 
 
 def _failed(entry: QueueEntry, after: EntryProgress, error: str, now: float) -> EntryProgress:
-    why = error.strip().partition("\n")[0]
+    lines = [*error.strip().splitlines(), ""]
+    why = next((line for line in lines if line.startswith(_SAID)), lines[0]).removeprefix(_SAID)
     wait = min(MOST_SECS, AGAIN_SECS * 2.0 ** min(after.failures, 10))
     stage = Stage.FAILED if after.failures >= entry.retries else Stage.WAITING
     return replace(after, stage=stage, why=why, failures=after.failures + 1, again_at=now + wait)

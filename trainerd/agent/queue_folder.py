@@ -9,11 +9,13 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from trainerd.agent.entry import QueueEntry
 from trainerd.errors import ConfigError, UsageError
 from trainerd.rundir.names import RunIdentity, is_name
+from trainerd.rundir.runs import Cached, stamp_of
 from trainerd.system.durable_files import storage, write_atomic
 from trainerd.system.xdg import state_home
 from trainerd.text import did_you_mean
@@ -49,6 +51,7 @@ class QueueFolder:
     def __init__(self, path: Path | None = None, *, clock: Callable[[], float] = time.time) -> None:
         self.path = path or state_home() / "trainerd" / "queue"
         self._clock = clock
+        self._files: dict[Path, Cached[QueueEntry]] = {}
 
     def read(self, before: Queue = Queue()) -> Queue:
         """Read all entries.
@@ -61,11 +64,11 @@ class QueueFolder:
         """
         entries, mistakes = dict[str, QueueEntry](), dict[str, str]()
         with storage(f"read {self.path}", missing_ok=True):
-            for file in sorted(self.path.glob(f"*{_SUFFIX}")):
-                if not is_name(file.stem):
-                    continue
+            files = sorted(file for file in self.path.glob(f"*{_SUFFIX}") if is_name(file.stem))
+            self._files = {file: self._files.get(file) or Cached() for file in files}
+            for file in files:
                 try:
-                    entries[file.stem] = QueueEntry.read(file)
+                    entries[file.stem] = self._files[file].get(stamp_of(file), partial(QueueEntry.read, file))
                 except ConfigError as error:
                     if file.exists():
                         mistakes[file.stem] = str(error)
@@ -90,18 +93,16 @@ class QueueFolder:
           UsageError: there is one with this name, or for this run directory; or no entry that it is to come after.
           StorageError: it cannot be written.
         """
+        self.add_all({name: entry})
+
+    def add_all(self, entries: Mapping[str, QueueEntry]) -> None:
+        """Add entries, by their names, or none of them if one cannot be added; see `add`."""
         with self._changing() as queue:
-            if name in queue:
-                raise UsageError(f"{name} is in the queue already. Give this one another name with --name.")
-            for other, each in queue.entries.items():
-                if each.logdir == entry.logdir:
-                    raise UsageError(f"the run in {entry.logdir} is in the queue already, as {other}.")
-            if entry.after and entry.after not in queue.entries:
-                raise UsageError(
-                    f"--after {entry.after}: no such run is in the queue.{did_you_mean(entry.after, queue.entries)}"
-                )
+            for name, entry in entries.items():
+                _require_addable(queue, name, entry)
             last = max((each.place for each in queue.entries.values()), default=0.0)
-            self._write(name, replace(entry, place=last + 1.0, since=self._clock()))
+            for place, (name, entry) in enumerate(entries.items(), 1):
+                self._write(name, replace(entry, place=last + place, since=self._clock()))
 
     def change(self, name: str, change: Callable[[QueueEntry], QueueEntry]) -> QueueEntry:
         """Change an entry. Returns the new one.
@@ -190,6 +191,18 @@ class QueueFolder:
                 file = stack.enter_context((self.path / ".lock").open("w"))
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield self.read()
+
+
+def _require_addable(queue: Queue, name: str, entry: QueueEntry) -> None:
+    if name in queue:
+        raise UsageError(f"{name} is in the queue already. Give this one another name with --name.")
+    for other, each in queue.entries.items():
+        if each.logdir == entry.logdir:
+            raise UsageError(f"the run in {entry.logdir} is in the queue already, as {other}.")
+    if entry.after and entry.after not in queue.entries:
+        raise UsageError(
+            f"--after {entry.after}: no such run is in the queue.{did_you_mean(entry.after, queue.entries)}"
+        )
 
 
 def free_name(queue: Queue, path: Path, name: str) -> str:

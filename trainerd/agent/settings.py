@@ -29,7 +29,7 @@ _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 @dataclass(frozen=True, kw_only=True)
 class AgentSettings:
-    """How many runs train at a time, and on what."""
+    """The number of runs that train at a time, and the GPUs that they get."""
 
     slots: Slots | None = key(
         None, "runs", "How many runs of the queue train at a time. Default: as many as there are GPUs, 1 at least."

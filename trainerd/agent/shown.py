@@ -45,8 +45,10 @@ class ShownEntry:
 
     def line(self, now: float) -> str:
         """Return its stage, and why, in a line; `now` is in seconds since 1970 (UTC)."""
-        until = f" (until {until_text(self.until, now)})" if self.until is not None and "until" not in self.why else ""
-        return f"{self.stage}: {self.why}{until}" if self.why else str(self.stage)
+        until = f" until {until_text(self.until, now)}" if self.until is not None and "until" not in self.why else ""
+        if self.stage is Stage.WAITING and self.why:
+            return f"{self.why}{until}"
+        return f"{self.stage}{until}: {self.why}" if self.why else f"{self.stage}{until}"
 
 
 def shown(queue: Queue, known: AgentNotes) -> list[ShownEntry]:

@@ -269,7 +269,10 @@ def of_training(command: Command) -> Command:
 
 
 def of_queue(command: Command) -> Command:
-    """Give a command that names a run to train later the options of it, as its first argument: one `RunOptions`."""
+    """Give a command that names a run to train later the options of it, as its first argument: one `RunOptions`.
+
+    Its argument may be a config too.
+    """
 
     @functools.wraps(command)
     def call(
@@ -280,6 +283,8 @@ def of_queue(command: Command) -> Command:
         script: Path | None,
         **given: Any,
     ) -> Any:
+        if script is not None and script.suffix == ".toml" and config_path is None:
+            config_path, script = script, None
         named = RunOptions(logdir=logdir, max_steps=max_steps, changes=changes)
         return command(replace(named, **_of_script(script, config_path, given)), **given)
 
@@ -384,7 +389,7 @@ def config_of_run(run: RunOptions) -> Config:
     Raises:
       ConfigError: it is wrong.
     """
-    config_path = run.config_path or _config_of_start(run.logdir)
+    config_path = run.config_path or config_of_start(run.logdir)
     is_example = config_path is None and run.logdir is not None and _is_of_digits(absolute(run.logdir))
     # An example has its job, whatever job is in this folder.
     config = run.overrides()(_example() if is_example else load_config(config_path))
@@ -395,7 +400,7 @@ def config_of_run(run: RunOptions) -> Config:
     return config
 
 
-def _config_of_start(logdir: Path | None) -> Path | None:
+def config_of_start(logdir: Path | None) -> Path | None:
     """Return the config in the folder that the argument names, or the one that the run was started with if it is still
     there."""
     if logdir is None:
@@ -443,7 +448,7 @@ def options_of_start(rundir: RunDirectory, job: str, run: RunOptions) -> RunOpti
     """
     if run.config_path is not None or run.logdir is None:
         return run
-    found = _config_of_start(run.logdir)
+    found = config_of_start(run.logdir)
     if found is None and Path(configs.NAME).exists() and job == _digits().entry:
         found = _DIGITS
     with contextlib.suppress(ConfigError):

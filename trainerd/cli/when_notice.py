@@ -1,4 +1,4 @@
-"""What a start by hand says outside of the hours and conditions of `[when]`."""
+"""The notice of a start by hand outside of the hours and conditions of `[when]`."""
 
 from __future__ import annotations
 

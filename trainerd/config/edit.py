@@ -12,6 +12,7 @@ import tomlkit
 
 from trainerd.config import parse as configs
 from trainerd.config import tables
+from trainerd.config.bare_script import is_script
 from trainerd.config.schema import NOT_KEYS, Config, every_key
 from trainerd.errors import ConfigError, UsageError
 
@@ -69,9 +70,10 @@ def with_changes(config: Config, changes: Mapping[str, str]) -> Config:
     """
     if not changes:
         return config
+    has_file = config.path is not None and not is_script(config.path)
     text = changed(tomlkit.dumps(_keys_of(config)), changes)
     with blaming(changes):
-        found = configs.parse(tomllib.loads(text), path=config.path, folder=config.folder)
+        found = configs.parse(tomllib.loads(text), path=config.path, folder=None if has_file else config.folder)
     return replace(found, **{name: getattr(config, name) for name in NOT_KEYS})
 
 

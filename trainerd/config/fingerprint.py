@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from trainerd.config.schema import DESCRIPTION, NOT_TRAINED, Config, every_key
+from trainerd.config.schema import DESCRIPTION, NOT_TRAINED, PLACE, Config, every_key
 
 Fingerprint = dict[str, str]
 
@@ -105,13 +105,13 @@ def builds_otherwise(changes: Sequence[FingerprintDifference], now: Mapping[str,
 
 
 def of_config(config: Config) -> Fingerprint:
-    """Return every key of a config but `logdir`, and those that describe the run for a person or copy it."""
+    """Return every key of a config but its places, and those that describe the run for a person or copy it."""
     found: Fingerprint = {}
     for name, _, _ in every_key():
         value: object = config
         for part in name.split("."):
             value = getattr(value, part)
-        if name in ("logdir", *DESCRIPTION) or name.startswith(NOT_TRAINED) or value is None:
+        if name in (*PLACE, *DESCRIPTION) or name.startswith(NOT_TRAINED) or value is None:
             continue
         if isinstance(value, Mapping):
             found |= {f"config.{name}.{key}": str(each) for key, each in value.items()}

@@ -14,7 +14,7 @@ from trainerd.config import tables
 from trainerd.config.bare_script import is_script, keys_of
 from trainerd.config.destination import Destination
 from trainerd.config.metric_goals import Best, MetricTarget
-from trainerd.config.schema import NOT_KEYS, Config, rundir_of
+from trainerd.config.schema import NOT_KEYS, Config, folder_of, rundir_of
 from trainerd.config.training_hours import parse_days, parse_span
 from trainerd.errors import ConfigError
 from trainerd.rundir.names import check_name
@@ -58,10 +58,10 @@ def load_rundir(path: Path) -> Path:
         data = tables.read(path, _ADVICE)
     except ConfigError as error:
         raise ConfigError(f"{error} To name a run without a config, use `--logdir`.") from None
-    logdir = data.get("logdir")
-    if not isinstance(logdir, str) or not logdir or _logdir_mistakes(logdir, path.parent):
+    logdir, folder = data.get("logdir"), folder_of(path, data.get("job_folder"))
+    if not isinstance(logdir, str) or not logdir or _logdir_mistakes(logdir, folder):
         return parse(data, path=path).rundir
-    return rundir_of(path.parent, logdir)
+    return rundir_of(folder, logdir)
 
 
 def parse(data: dict[str, Any], *, path: Path | None = None, folder: Path | None = None) -> Config:
@@ -70,7 +70,7 @@ def parse(data: dict[str, Any], *, path: Path | None = None, folder: Path | None
     Args:
       data: the tables and keys, as tomllib gives them.
       path: the file, for messages; None if there is none.
-      folder: what relative paths start from. Default: the file's own folder.
+      folder: what relative paths start from. Default: that of the key `job_folder`, or the file's own.
 
     Raises:
       ConfigError: with every mistake in its message.
@@ -78,7 +78,7 @@ def parse(data: dict[str, Any], *, path: Path | None = None, folder: Path | None
     reader = tables.Tables(Config, NOT_KEYS)
     config: Config = reader.read(data)
     mistakes = reader.mistakes
-    folder = folder or (path.parent if path else Path.cwd())
+    folder = folder or (folder_of(path, data.get("job_folder")) if path else Path.cwd())
     mistakes += _read_mistakes("name", data.get("name"), check_name)
     for tag in tags if isinstance(tags := data.get("tags"), list) else []:
         mistakes += _read_mistakes("tags", tag, check_name)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from trainerd.config.bare_script import is_script
 from trainerd.config.metric_goals import Best, MetricTarget
 from trainerd.config.tables import key, keys_of
 from trainerd.config.training_hours import TrainingHours
@@ -313,6 +314,12 @@ class Config:
     logdir: Annotated[str, Meta(min_length=1)] = key(
         MISSING, "", "The run directory, relative to the config's folder. All of a run is in it."
     )
+    job_folder: Annotated[str, Meta(min_length=1)] | None = key(
+        None,
+        "",
+        "The folder of the job, relative to the config's. Its module is imported from there, and relative paths of the "
+        "config start there. Default: the config's own folder.",
+    )
     name: str | None = key(
         None, "", "What the run is called in lists, on the dashboard and in commands. Default: the name of its folder."
     )
@@ -379,7 +386,7 @@ class Config:
     @property
     def script_path(self) -> Path:
         """The script that `entry` names. Without a config it may be in another folder than the current one."""
-        beside = self.folder if self.path is None else self.path.parent
+        beside = self.path.parent if self.path is not None and is_script(self.path) else self.folder
         return beside / self.entry
 
     def description(self) -> dict[str, Any]:
@@ -400,9 +407,20 @@ class Config:
         return None if self.target is None else MetricTarget.parse(self.target)
 
 
+PLACE = ("logdir", "job_folder")  # keys that say where things are
 DESCRIPTION = ("name", "tags", "notes")  # keys that change nothing of the training
 NOT_TRAINED = ("copy.", "when.")  # tables that change nothing of it
 NOT_KEYS = {"path", "folder", "accept_changes", "accept_job", "rank", "addresses"}  # not of the file
+
+
+def folder_of(path: Path, job_folder: object) -> Path:
+    """Return the folder from which the relative paths of a config start.
+
+    Args:
+      path: the config.
+      job_folder: its key of this name; anything but a string counts as missing.
+    """
+    return absolute(path.parent / Path(job_folder).expanduser()) if isinstance(job_folder, str) else path.parent
 
 
 def rundir_of(folder: Path, logdir: str) -> Path:

@@ -6,6 +6,7 @@ A key is one field made by `key`: its annotation validates it. A key that is a m
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
@@ -144,7 +145,7 @@ class Tables:
         return self._table(self._cls, data, "")
 
     def _table(self, cls: type[Any], data: dict[str, Any], prefix: str) -> Any:
-        types = get_type_hints(cls, include_extras=True)
+        types = _types_of(cls)  # type: ignore[arg-type]  # mypy does not know that each class can be hashed
         keys = {f.name: f for f in fields(cls) if f.name not in self._not_keys}
         self.mistakes += [self._unknown(prefix, name, value, keys) for name, value in data.items() if name not in keys]
         values: dict[str, Any] = {}
@@ -200,6 +201,12 @@ class Tables:
             hint = f" Did you mean `{next(w for w, k in everywhere.items() if k == far[0])}`?" if far else ""
         kind = "table" if isinstance(value, dict) else "key"
         return f"{prefix}{name}: there is no such {kind}.{hint}"
+
+
+@functools.cache
+def _types_of(cls: type[Any]) -> dict[str, Any]:
+    """Return the types of the fields of a class. To compile them from text takes longer than to read a file."""
+    return get_type_hints(cls, include_extras=True)
 
 
 def _plain(kind: Any, message: str, value: object) -> str:

@@ -127,7 +127,8 @@ def _load() -> Any:
 
         pynvml.nvmlInit()
     except ImportError:
-        raise NvmlError(f"install its package with `{install_command('gpu')}`") from None
+        cure = f"Install it with `{install_command('gpu')}`."
+        raise NvmlError(f"the package `nvidia-ml-py` is not installed. {cure}") from None
     except Exception as error:  # the run trains, whatever is wrong with a driver or its package
         raise NvmlError(f"NVML fails: {error}") from error
     return pynvml

@@ -21,6 +21,8 @@ class WhenJudge:
 
     def __init__(self, probes: MachineProbes, clock: Callable[[], float] = time.time) -> None:
         self._probes, self._clock = probes, clock
+        self._second = 0
+        self._by_hours: dict[object, WhenVerdict] = {}  # in this second: many runs have the same hours
 
     def judge(
         self,
@@ -38,10 +40,19 @@ class WhenJudge:
           is_training: whether it trains now.
           gpus: the GPUs that it has or is to get; None: all.
         """
-        by_hours = judge_hours(when, local_time(self._clock()))
+        by_hours = self._judge_hours(when)
         needed = wanted(when)
         if not by_hours.may_train or not needed:
             return by_hours
         facts = self._probes.read(needed, own_pids)
         by_machine = judge_machine(when, facts, is_training=is_training, gpus=gpus)
         return by_hours if by_machine.may_train else by_machine
+
+    def _judge_hours(self, when: WhenConfig) -> WhenVerdict:
+        now = self._clock()
+        if int(now) != self._second:
+            self._second, self._by_hours = int(now), {}
+        key = when.hours, when.days
+        if key not in self._by_hours:
+            self._by_hours[key] = judge_hours(when, local_time(now))
+        return self._by_hours[key]

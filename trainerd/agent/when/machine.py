@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import queue
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -17,6 +18,7 @@ from trainerd.agent.when.load import OthersLoad
 from trainerd.agent.when.reading import Reading
 from trainerd.system.gpus import Gpus, NvmlError
 from trainerd.system.process_identity import lineage
+from trainerd.system.threads import Background
 
 log = logging.getLogger(__name__)
 
@@ -24,23 +26,58 @@ PROBE_SECS = 5.0
 # The kernel's names for the sensors of processors: of Intel's, of AMD's, and of ARM's; and of AMD's GPUs.
 _SENSORS = ("coretemp", "k10temp", "k8temp", "zenpower", "cpu", "soc", "amdgpu")
 _LEAST_DEGREES, _MOST_DEGREES = 1.0, 200.0  # beyond these a sensor is broken
+_SILENT = "it does not answer"
 Reader = Callable[[Collection[int]], Reading[Any]]
+
+
+class _PatientReader:
+    """Reads on a thread of its own, and waits for a while: the driver of a lost GPU may never answer."""
+
+    def __init__(self, name: str, read: Reader, patience: float) -> None:
+        self._read, self._patience = read, patience
+        self._thread = Background(f"trainerd-{name}")
+        self._answer: queue.SimpleQueue[Reading[Any]] | None = None  # is not there yet
+
+    def __call__(self, own_pids: Collection[int]) -> Reading[Any]:
+        """Return the answer. While the last one is due, nothing more is asked."""
+        if self._answer is not None:
+            if self._answer.empty():
+                return Reading(None, _SILENT)
+            self._answer = None
+        answer = queue.SimpleQueue[Reading[Any]]()
+        self._thread.submit(lambda: answer.put(self._safely(own_pids)))
+        try:
+            return answer.get(timeout=self._patience)
+        except queue.Empty:
+            self._answer = answer
+            return Reading(None, _SILENT)
+
+    def _safely(self, own_pids: Collection[int]) -> Reading[Any]:
+        try:
+            return self._read(own_pids)
+        except Exception as error:  # whatever is wrong with a sensor, the run trains
+            return Reading(None, f"{type(error).__name__}: {error}")
 
 
 class MachineProbes:
     """Reads the facts of the machine.
 
-    A probe that fails keeps no run from training: the fact is then None, and the log says so once.
+    A probe that fails or does not answer keeps no run from training: the fact is then None, and the log says so once.
 
     Args:
       readers: reads each of them, given the processes of the agent's runs. Default: those of this machine.
       timer: seconds on a clock that is never set.
+      patience: how many seconds an answer may take.
     """
 
     def __init__(
-        self, readers: Mapping[Probe, Reader] | None = None, timer: Callable[[], float] = time.monotonic
+        self,
+        readers: Mapping[Probe, Reader] | None = None,
+        timer: Callable[[], float] = time.monotonic,
+        patience: float = 2.0,
     ) -> None:
-        self._readers = machine_readers() if readers is None else readers
+        readers = machine_readers() if readers is None else readers
+        self._readers = {probe: _PatientReader(probe, read, patience) for probe, read in readers.items()}
         self._timer = timer
         self._values: dict[Probe, tuple[float, Any]] = {}
         self._troubles: dict[Probe, str] = {}
@@ -66,10 +103,7 @@ class MachineProbes:
         at, value = self._values.get(probe, (float("-inf"), None))
         if now - at < PROBE_SECS:
             return value
-        try:
-            reading = self._readers[probe](own_pids)
-        except Exception as error:  # whatever is wrong with a sensor, the run trains
-            reading = Reading(None, f"{type(error).__name__}: {error}")
+        reading = self._readers[probe](own_pids)
         if reading.trouble and reading.trouble != self._troubles.get(probe):
             log.warning("`[when] %s` cannot be checked in full: %s", probe, reading.trouble, extra={"event": "when"})
         self._troubles[probe] = reading.trouble

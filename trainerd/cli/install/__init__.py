@@ -1,1 +1,1 @@
-"""What `trainerd install` writes."""
+"""The plans of `trainerd install`, and how they are carried out."""

@@ -19,6 +19,7 @@ from trainerd.cli import options
 from trainerd.cli.app import CommandWithExamples, GroupWithExamples
 from trainerd.cli.columns import lines
 from trainerd.cli.options import RunOptions
+from trainerd.cli.queue_options import QueueOptions, of_entry
 from trainerd.cli.say import say
 from trainerd.cli.usage import Whole
 from trainerd.errors import UsageError
@@ -80,21 +81,13 @@ def _row(each: ShownEntry, now: float) -> tuple[str, ...]:
     "add",
     cls=CommandWithExamples,
     examples={
-        "trainerd queue add --config digits.toml": "Add a run at the end of the queue.",
+        "trainerd queue add digits.toml": "Add a run at the end of the queue.",
         "trainerd queue add train.py --adopt --name first": "Add a script.",
-        "trainerd queue add -c tune.toml --after digits --from best": "Add one that fine-tunes the best of `digits`.",
+        "trainerd queue add tune.toml --after digits --from best": "Add one that fine-tunes the best of `digits`.",
     },
     exits={64: "The name or the run is in the queue already.", 78: "The config is wrong."},
 )
 @click.option("--name", help="Its name in the queue. Default: the run's.")
-@click.option(
-    "--priority",
-    type=click.IntRange(-1000, 1000),
-    default=0,
-    show_default=True,
-    help="A run with a higher priority takes the place of one with a lower one, and gives it back.",
-)
-@click.option("--gpus", type=Whole(0, 1024), help="How many GPUs it gets. Default: 1 if the agent has any.")
 @click.option("--after", default="", metavar="NAME", help="Start when this one is done.")
 @click.option(
     "--from",
@@ -103,13 +96,9 @@ def _row(each: ShownEntry, now: float) -> tuple[str, ...]:
     metavar="STEP|best|minimum",
     help="With --after: begin at this checkpoint of that run, as a fork of it.",
 )
-@click.option(
-    "--retries", type=Whole(0, 1024), default=0, show_default=True, help="How often to start it again after a failure."
-)
+@of_entry
 @options.of_queue
-def command_add(
-    run: RunOptions, name: str | None, priority: int, gpus: int | None, after: str, begin_at: str, retries: int
-) -> None:
+def command_add(run: RunOptions, place: QueueOptions, name: str | None, after: str, begin_at: str) -> None:
     """Add a run to the queue. The agent trains it when it may and there is room, and resumes it after a reboot."""
     config = run.overrides()(options.load_config(run.config_path))
     if config.path is None:
@@ -117,24 +106,13 @@ def command_add(
     if begin_at and not after:
         raise UsageError(f"--from {begin_at}: name the run that it is of with --after.")
     known = notes.read()
-    need = gpus if gpus is not None else known.gpus_by_default
-    if known.version and need > len(known.gpus):
-        raise UsageError(f"--gpus {need}: the agent has {len(known.gpus)}.")
     found = name if name is not None else RunIdentity(config.rundir, config.name or "").own_name
     try:
         check_name(found)
     except ValueError as error:
         raise UsageError(f"--name {found}: {error}.") from None
-    entry = replace(
-        QueueEntry.of(config),
-        priority=priority,
-        gpus=need,
-        after=after,
-        begin_at=begin_at,
-        retries=retries,
-        set=run.changes,
-        max_steps=run.max_steps,
-    )
+    entry = place.apply(QueueEntry.of(config), known)
+    entry = replace(entry, after=after, begin_at=begin_at, set=run.changes, max_steps=run.max_steps)
     QueueFolder().add(found, entry)
     say(f"added {found}. `trainerd queue` shows when it trains.")
     if lack := warning(known, Queue({found: entry})):
@@ -152,7 +130,7 @@ def command_add(
 )
 @click.argument("name")
 @click.option("--before", default="", metavar="NAME", help="In front of this one. Default: of all of its priority.")
-@click.option("--priority", type=click.IntRange(-1000, 1000), help="The new priority.")
+@click.option("--priority", type=Whole(-1000, 1000), help="The new priority.")
 def command_move(name: str, before: str, priority: int | None) -> None:
     """Change when a run trains: its priority, or its place among equal priorities."""
     queue = QueueFolder()

@@ -134,13 +134,11 @@ def text(
     saved_at: float | None = None,
     queue: str = "",
 ) -> str:
-    """Return a state for a person, the last events, what is copied elsewhere (see `CopyStatus.is_behind`), and what
-    the queue says of the run."""
+    """Return a state for a person, with events, what is copied (see `CopyStatus.is_behind`), and the queue's word."""
     rows = [("name", state.name)] if state.name else []
     rows += [("tags", ", ".join(state.tags))] if state.tags else []
     rows += [("params", state.shown_params())] if state.params else []
-    rows.append(("phase", describe(state, running)))
-    rows += [("queue", queue)] if queue else []
+    rows += [("phase", describe(state, running)), *[("queue", queue)] * bool(queue)]
     of = f" of {state.end:,}" if state.end else ""
     rows.append(("step", f"{state.step:,}{of}"))
     rows += state.shown_metrics().items()
