@@ -1,6 +1,6 @@
-"""The agent: looks at the queue and its runs, and starts and pauses runs.
+"""The agent: checks the queue and its runs, and starts and pauses runs.
 
-It writes what it is about to do before it does it. So it can be killed at any moment: its runs go on, and the next
+It writes what it is about to do before it does it. So it can be killed at any moment: its runs continue, and the next
 agent takes them over.
 """
 
@@ -40,9 +40,9 @@ from trainerd.version import __version__
 
 log = logging.getLogger(__name__)
 
-LOOK_SECS = 0.25  # between two looks at whether anything has changed
+LOOK_SECS = 0.25  # between two checks whether anything has changed
 SOON_SECS = 0.05  # the same while a run starts or pauses
-WHOLE_SECS = 10.0  # between two looks at everything: hours, batteries and temperatures write no file
+WHOLE_SECS = 10.0  # between two checks of everything: hours, batteries and temperatures write no file
 
 
 class Starts(Protocol):
@@ -161,7 +161,7 @@ class Agent:
         return SOON_SECS if stages & {Stage.STARTING, Stage.PAUSING} else LOOK_SECS
 
     def _look(self) -> float:
-        """Look at everything. Returns the seconds until the next such look is due, if nothing changes before."""
+        """Check everything. Returns the seconds until the next such check is due, if nothing changes before."""
         entries, now = self._queue.entries, self._clock()
         self._by_hand.add({entry.logdir for entry in entries.values()})
         self._runs = {name: self._followed(name, entry) for name, entry in entries.items()}

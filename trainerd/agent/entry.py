@@ -30,7 +30,7 @@ class QueueEntry:
     gpus: Number = key(0, "GPUs", "How many GPUs the run gets.")
     after: str = key("", "", "The entry that must be done before this one starts. Empty: none.")
     begin_at: str = key(
-        "", "", "The checkpoint of `after` that the run begins at: a step, `best` or `minimum`. Empty: it begins anew."
+        "", "", "The checkpoint of `after` that the run begins at: a step, `best` or `minimum`. Empty: at step 0."
     )
     retries: Number = key(0, "", "How often the run is started again after it failed.")
     set: tuple[str, ...] = key((), "", "Keys of the config that differ, each as KEY=VALUE.")

@@ -100,7 +100,7 @@ class Observed:
 
 
 def follow(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float, *, may_train: bool) -> EntryProgress:
-    """Return the progress of an entry after a look at its run.
+    """Return the progress of an entry after a check of its run.
 
     Args:
       entry: the entry.

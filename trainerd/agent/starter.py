@@ -31,7 +31,7 @@ class _Command:
 
 
 class Starter:
-    """Starts runs, and says how each start has ended. A start goes on if this process is killed."""
+    """Starts runs, and says how each start has ended. A start continues if this process is killed."""
 
     def __init__(self) -> None:
         self._commands: dict[str, _Command] = {}

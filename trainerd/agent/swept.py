@@ -75,7 +75,7 @@ class Promotions:
             sweep = Sweep.read(folder)
             results = {point.name: sweep.result(point) for point in sweep.points()}
         except ConfigError as error:
-            log.error("the sweep %s cannot go on: %s", folder, error, extra={"event": "agent-failed"})
+            log.error("the sweep %s cannot continue: %s", folder, error, extra={"event": "agent-failed"})
             return
         for point, target in sweep.next(results).items():
             name = name_of(sweep, point)

@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 def command(config_path: Path | None) -> None:
     """Train the runs of the queue until Ctrl-C or SIGTERM: each when it may, as many at a time as there is room for.
 
-    The runs go on when the agent ends, and the next agent takes them over. agent.toml says how many train at a time.
+    The runs continue when the agent ends, and the next agent takes them over. agent.toml says how many train at a time.
     """
     found = settings.load(config_path if config_path is not None else settings.find())
     with logs.shown("info"):

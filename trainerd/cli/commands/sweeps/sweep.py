@@ -126,6 +126,7 @@ def command_make(
         known = notes.read()
         entries = {name: place.apply(entry, known) for name, entry in entries_of(sweep).items()}
         QueueFolder().add_all(entries)
+        say(f"added {counted(len(entries), 'run')} to the queue")
         if lack := warning(known, Queue(entries)):
             say(lack, err=True)
     for typed, what in further.items():
