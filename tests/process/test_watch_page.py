@@ -89,7 +89,7 @@ def test_a_person_sees_the_curve_saves_and_pauses(start: Start, project: Path, t
         assert tab.run(COUNT, "button.sure") == 1 and not run.rundir.pause.exists()
         run.until_training(run.state.step + 10)
         tab.run(BUTTON, "Pause")  # where it was changed of mind meanwhile
-        tab.run(BUTTON, "Pause? Press again")
+        tab.run(BUTTON, "Really pause?")
         assert run.end() == 0 and run.state.phase is Phase.PAUSED
         poll(lambda: tab.run(TEXT, "#rows .phase") == "paused", "the page to say so")
         assert tab.run(COUNT, ".actions button:disabled") == 2
@@ -128,10 +128,10 @@ def test_a_person_changes_the_queue(tab: Tab, tmp_path: Path, monkeypatch: pytes
         poll(lambda: tab.run(QUEUE) == ["second", "first"], "the new order")
         assert tab.run(PRESS, "first", "Pause") and not queue.read().entries["first"].paused
         assert tab.run(TEXT, "#queue-answer") == "Press Pause again to pause this entry and its run."
-        assert tab.run(PRESS, "first", "Pause? Press again")
+        assert tab.run(PRESS, "first", "Really pause?")
         poll(lambda: tab.run(PRESS, "first", "Resume"), "its button")
         poll(lambda: not queue.read().entries["first"].paused, "the entry to wait again")
-        assert tab.run(PRESS, "second", "Remove") and tab.run(PRESS, "second", "Remove? Press again")
+        assert tab.run(PRESS, "second", "Remove") and tab.run(PRESS, "second", "Really remove?")
         poll(lambda: tab.run(QUEUE) == ["first"], "the entry to go")
         tab.run(BUTTON, "Add to queue")
         poll(lambda: tab.run(QUEUE) == ["first", "third"], "the run to join")
