@@ -26,6 +26,7 @@ FLOORS = [
     {"system"},
     {"system/resources"},
     {"rundir"},
+    {"rundir/requests"},
     {"job"},
     {"config"},
     {"checkpoints"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import parse
 from trainerd.config.metric_goals import Best
+from trainerd.copies.contents import JobFiles
 from trainerd.errors import ConfigError, TrainerdError, UsageError
+from trainerd.job.written_params import written_params
 from trainerd.rundir.claim import claimed
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase
@@ -225,6 +228,17 @@ def test_a_sweep_is_a_folder_of_configs_that_a_person_can_read(tmp_path: Path) -
     assert points[1].values == {"params.rate": 0.25, "params.units": 3} and sweep.name == "lr"
 
 
+def test_a_copy_of_a_point_is_whole_without_the_folder_of_the_sweep(tmp_path: Path) -> None:
+    [point] = make_sweep(project(tmp_path), wanted("params.rate=0.5"), "lr").points()
+    config = replace(parse.load(point.config), params={"rate": 0.25, "sizes": (1, 2)})  # as `--set` gives them
+    files = JobFiles.of(config, point.config.read_text())
+    assert (files.folder, files.logdir) == (tmp_path, "sweeps/lr/001")
+    fetched = tmp_path / "fetched.toml"
+    fetched.write_text(files.text)
+    found = parse.load(fetched)
+    assert (found.folder, found.params, found.rundir) == (tmp_path, config.params, config.rundir)
+
+
 def test_sweeps_without_a_name_are_numbered(tmp_path: Path) -> None:
     path = project(tmp_path)
     assert [make_sweep(path, wanted("params.rate=1.0"), None).name for _ in range(2)] == ["1", "2"]
@@ -265,6 +279,47 @@ def test_a_sweep_that_is_wrong_leaves_nothing(
         make_sweep(path, wanted(*said, **more), name)
     assert part in str(caught.value)
     assert [each.name for each in (tmp_path / "sweeps").iterdir()] == ["taken"]
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("def job(rate, *, units=3): ...", ["rate", "units"]),
+        ("def job(rate, **more): ...", None),
+        ("@wrapped\ndef job(rate): ...", None),
+        ("from other import job", None),
+        ("if True:\n    def job(a): ...\nelse:\n    def job(b): ...", None),
+        ("def job(rate: ...", None),
+    ],
+)
+def test_the_source_says_which_parameters_a_function_takes(
+    tmp_path: Path, source: str, names: list[str] | None
+) -> None:
+    (tmp_path / "job.py").write_text(source)
+    assert written_params(tmp_path / "job.py", "job") == names
+    assert written_params(tmp_path / "none.py", "job") is None
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("import trainerd\np = trainerd.params(a=1, b=2)", ["a", "b"]),
+        ("import trainerd\np = trainerd.params(**defaults)", None),
+        ("params(a=1)", None),
+    ],
+)
+def test_the_source_says_which_parameters_a_script_takes(tmp_path: Path, source: str, names: list[str] | None) -> None:
+    (tmp_path / "train.py").write_text(source)
+    assert written_params(tmp_path / "train.py", "") == names
+
+
+def test_a_parameter_that_the_job_does_not_take_makes_no_sweep(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text("def job(rate): ...\n")
+    with pytest.raises(
+        UsageError, match=r"--set params\.rat: the job 'job:job' has no such parameter\. Did you mean 'rate'"
+    ):
+        make_sweep(project(tmp_path), wanted("params.rat=1,2"), "x")
+    assert not (tmp_path / "sweeps").exists()
 
 
 def test_a_folder_that_is_no_sweep_and_a_wrong_file(tmp_path: Path) -> None:

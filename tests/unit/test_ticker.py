@@ -16,9 +16,9 @@ from tests.waiting import wait_for
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.ticker import POLL_SECS, Ticker
 from trainerd.rundir import request_files
-from trainerd.rundir.answers import Answers
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
+from trainerd.rundir.requests.answers import Answers
 from trainerd.rundir.state import State
 
 

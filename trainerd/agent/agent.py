@@ -31,8 +31,8 @@ from trainerd.agent.when.judge import WhenJudge
 from trainerd.errors import NotRunningError, StorageError
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.pending_request import PendingRequest
 from trainerd.rundir.request_files import AGENT
+from trainerd.rundir.requests.pending_request import PendingRequest
 from trainerd.rundir.runs import ListedRun, RunReader
 from trainerd.system.durable_files import storage, write_atomic
 from trainerd.system.process_identity import process_identity

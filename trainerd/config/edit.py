@@ -57,6 +57,11 @@ def changed(text: str, changes: Mapping[str, str]) -> str:
     return tomlkit.dumps(document)
 
 
+def as_toml(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return values by key as changes: each in TOML."""
+    return {key: tomlkit.item(value).as_string() for key, value in values.items()}
+
+
 def with_changes(config: Config, changes: Mapping[str, str]) -> Config:
     """Return a config with other values of some keys.
 

@@ -38,7 +38,7 @@ class ScriptParams:
             if name not in defaults:
                 raise EntryError(
                     f"entry = {self._entry!r}: [params] has {name!r}, and the script's call of trainerd.params() does "
-                    f"not.{_nearest(name, defaults)}"
+                    f"not.{nearest(name, defaults)}"
                 )
         return {**defaults, **self._values}
 
@@ -109,11 +109,11 @@ def require_taken(
         if name not in named and not takes_any:
             raise EntryError(
                 f"entry = {entry!r}: [params] has {name!r}, and the function has no such argument."
-                f"{_nearest(name, [each for each in named if each not in offered])}"
+                f"{nearest(name, [each for each in named if each not in offered])}"
             )
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
     """Return the nearest name as a question, or else all of them."""
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from trainerd.loop.flag import Flag, Request
 from trainerd.rundir import request_files
-from trainerd.rundir.answers import Answers
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
+from trainerd.rundir.requests.answers import Answers
 
 
 def serve_between(rundir: RunDirectory, flag: Flag, reporter: Reporter) -> bool:

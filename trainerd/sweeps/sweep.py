@@ -21,6 +21,8 @@ from trainerd.config.schema import Config
 from trainerd.errors import UsageError
 from trainerd.history.curves import read_curve
 from trainerd.history.timeline import present_line
+from trainerd.job.params import nearest
+from trainerd.job.written_params import written_params
 from trainerd.rundir.names import check_name
 from trainerd.rundir.paths import RunDirectory, logdir_mistake
 from trainerd.rundir.runs import ListedRun, RunReader
@@ -141,6 +143,7 @@ def make_sweep(config_path: Path, wanted: SweepSpec, name: str | None) -> Sweep:
     assert base.path is not None
     wanted.halving()
     points = wanted.choose()
+    _require_taken(base, points[0])
     parent = (base.folder if is_script(base.path) else base.path.parent) / SWEEPS
     folder = parent / (_free_name(parent) if name is None else _checked(name))
     if mistake := logdir_mistake(folder):
@@ -156,6 +159,22 @@ def make_sweep(config_path: Path, wanted: SweepSpec, name: str | None) -> Sweep:
             write_durable(staging / file, content.encode())
         put_in_place(staging, folder)
     return Sweep.read(folder)
+
+
+def _require_taken(base: Config, point: space.Point) -> None:
+    """Require that the job takes the parameters, as far as its source says: every run would fail otherwise.
+
+    Raises:
+      UsageError: it does not take one.
+    """
+    module, _, function = base.entry.partition(":")
+    source = base.folder / f"{module.replace('.', '/')}.py" if function else base.script_path
+    if (names := written_params(source, function)) is None:
+        return
+    for key in point:
+        table, _, name = key.partition(".")
+        if table == "params" and name not in names:
+            raise UsageError(f"--set {key}: the job {base.entry!r} has no such parameter.{nearest(name, names)}")
 
 
 def _checked(name: str) -> str:
@@ -184,9 +203,9 @@ def _text_of(base: Config, folder: Path) -> str:
     place = {"job_folder": os.path.relpath(base.folder, folder)}
     if is_script(base.path):
         keys = keys_of(base.path) | {"entry": os.path.relpath(base.path, base.folder)}
-        return edit.changed(tomlkit.dumps(keys), _as_toml(place))
+        return edit.changed(tomlkit.dumps(keys), edit.as_toml(place))
     with storage(f"read {base.path}"):
-        return edit.changed(base.path.read_text(encoding="utf-8-sig"), _as_toml(place))
+        return edit.changed(base.path.read_text(encoding="utf-8-sig"), edit.as_toml(place))
 
 
 def _point_text(text: str, base: Config, folder: Path, called: str, point: space.Point) -> str:
@@ -195,7 +214,7 @@ def _point_text(text: str, base: Config, folder: Path, called: str, point: space
     Raises:
       ConfigError: a value makes it wrong.
     """
-    changes = _as_toml(point)
+    changes = edit.as_toml(point)
     if wrong := changes.keys() & {"logdir", "job_folder", "name"}:
         raise UsageError(f"--set {min(wrong)}: a sweep gives each point its own. Leave it out.")
     places = {
@@ -203,14 +222,10 @@ def _point_text(text: str, base: Config, folder: Path, called: str, point: space
         "name": f"{folder.name}-{called}",
         "tags": [*base.tags, *([folder.name] if folder.name not in base.tags else [])],
     }
-    made = edit.changed(text, _as_toml(places) | changes)
+    made = edit.changed(text, edit.as_toml(places) | changes)
     with edit.blaming(changes):
         configs.parse(tomllib.loads(made), path=folder / f"{called}.toml")
     return made.rstrip("\n") + "\n"
-
-
-def _as_toml(values: Mapping[str, Any]) -> dict[str, str]:
-    return {key: tomlkit.item(value).as_string() for key, value in values.items()}
 
 
 def _value(config: Config, key: str) -> Any:

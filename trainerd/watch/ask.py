@@ -11,8 +11,8 @@ from typing import Literal
 from trainerd.errors import NotRunningError
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.pending_request import PendingRequest
 from trainerd.rundir.request_files import append
+from trainerd.rundir.requests.pending_request import PendingRequest
 
 Action = Literal["save", "pause"]
 

@@ -179,6 +179,17 @@ def test_runs_of_one_name_join_under_several(make_run: MakeRun, runs: Runs) -> N
     assert sorted(QueueFolder().read().entries) == ["one", "one@b"]
 
 
+def test_a_run_whose_folder_is_no_name_joins_under_another(make_run: MakeRun, runs: Runs) -> None:
+    long = "n" * 80
+    for name in (".hidden", long):
+        registry.remember(make_run(name), Path(__file__))
+    agent()
+    page = client(runs)
+    for name in (".hidden", long):
+        assert page.post(f"/run/{name}/queue", **ASKED).status_code == 200
+    assert sorted(QueueFolder().read().entries) == ["run-2", "run@runs"]
+
+
 # ---------------------------------------------------------------------- what nobody can ask for
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainerd.errors import NotRunningError, StorageError, TrainerdError
-from trainerd.rundir.pending_request import PendingRequest
+from trainerd.rundir.requests.pending_request import PendingRequest
 from trainerd.rundir.state import Phase, State, read_state
 from trainerd.text import counted, printable, seconds
 from trainerd.watch.ask import Action, ask

@@ -139,13 +139,11 @@ class App:
 
     def _add_to_queue(self, request: Request, name: str) -> Response:
         self._guard.require_asked(request)
-        return _json({"said": self._queue.add(self._find(name))})
+        return _changed(self._queue.add(self._find(name)))
 
     def _change(self, request: Request, name: str, what: str) -> Response:
         self._guard.require_asked(request)
-        said = self._queue.change(name, what)
-        log.info("%s, as a person asked on the page", said)
-        return _json({"said": said})
+        return _changed(self._queue.change(name, what))
 
     def _find(self, name: str) -> RunView:
         for run in self._runs.seen():
@@ -174,6 +172,11 @@ class App:
 
 def _json(content: Any, status: int = 200) -> Response:
     return Response(as_text(content), status, mimetype="application/json")
+
+
+def _changed(said: str) -> Response:
+    log.info("the page: %s", said)
+    return _json({"said": said})
 
 
 def _refused(error: HTTPException) -> Response:

@@ -29,7 +29,7 @@ class SureButton {
 
   press() {
     if (this.element.classList.toggle("sure")) {
-      put(this.element, `${this.word}? Press again`);
+      put(this.element, `Really ${this.word.toLowerCase()}?`);
       this.say(`Press ${this.word} again to ${this.purpose}.`);
       this.unsure = setTimeout(() => { this.forget(); this.say(""); }, SURE_MS);
     } else {

@@ -24,7 +24,7 @@ class Entry {
     this.remove = sure("Remove", "remove this entry; its run stays", "remove");
     this.element = make("li", {}, this.name, this.stage, this.priority, this.step, this.why,
       make("div", { class: "actions" }, this.up, this.pause.element, this.resume, this.remove.element));
-    this.name.addEventListener("click", () => openRun(this.entry.run));
+    this.name.addEventListener("click", () => openRun(this.entry.run, true));
   }
 
   /** Show an entry; `before` is the one before it. */
