@@ -65,14 +65,14 @@ class Subject:
         """What the queue says of an entry."""
         return next(each for each in json.loads(self.command("queue", "--json")) if each["name"] == name)
 
-    def until(self, name: str, stage: str) -> dict[str, Any]:
-        """Wait until an entry is at a stage."""
+    def until(self, name: str, stage: str, why: str = "") -> None:
+        """Wait until an entry is at a stage, and says why."""
 
-        def look() -> dict[str, Any] | None:
+        def look() -> bool:
             found = self.entry(name)
-            return found if found["stage"] == stage else None
+            return found["stage"] == stage and why in found["why"]
 
-        return wait_for(look, lambda: f"{name} {stage}: {self.entry(name)}; {[each.text for each in self.agents]}")
+        wait_for(look, lambda: f"{name} {stage}: {self.entry(name)}; {[each.text for each in self.agents]}")
 
     def until_training(self, name: str, beyond: int = 0) -> State:
         """Wait until a run has trained beyond a step."""
@@ -122,7 +122,7 @@ def test_a_higher_priority_pauses_a_run_and_gives_its_place_back(subject: Subjec
     low = read_state(subject.rundir("low").state)
     assert low is not None and low.phase is Phase.PAUSED
     assert low.ended is not None and "the agent: gives its place to high" in low.ended
-    assert subject.entry("low")["why"] == "waits for a slot: high first"
+    subject.until("low", "waiting", "waits for a slot: high first")
     agent.kill()
     assert "No agent runs" in subject.command("queue")
     high = subject.until_training("high", beyond=subject.until_training("high").step)
@@ -139,11 +139,11 @@ def test_a_run_that_is_killed_starts_again_and_one_by_hand_is_followed(subject: 
     agent = subject.agent(slots=2)
     subject.command("queue", "add", subject.config("first"))
     subject.command("queue", "add", subject.config("second"), "--after", "first")
-    assert subject.until("second", "waiting")["why"].startswith("waits for first")
+    subject.until("second", "waiting", "waits for first")
     subject.command("start", "-c", "second.toml")
     killed = subject.until_training("first", beyond=5)
     os.kill(killed.pid, signal.SIGKILL)
-    wait_for(lambda: "its process was killed" in subject.entry("first")["why"], lambda: agent.text)
+    subject.until("first", "waiting", "its process was killed")
     subject.command("queue", "resume", "first")
     subject.until("first", "training")
     subject.until("second", "training")
