@@ -113,8 +113,8 @@ class Agent:
     ) -> None:
         self._folder, self._room, self._starter, self._judge = queue, room, starter, judge
         self._clock, self._timer = clock, timer
-        self._notes = agent_notes.read()
         self._identity = (os.getpid(), *process_identity(os.getpid()))
+        self._notes = agent_notes.read().since_boot(*self._identity[1:])
         self._runs: dict[str, _QueuedRun] = {}
         self._queue = Queue()
         self._seen: object = None
@@ -161,7 +161,7 @@ class Agent:
     def _look(self) -> float:
         """Check everything. Returns the seconds until the next such check is due, if nothing changes before."""
         entries, now = self._queue.entries, self._clock()
-        self._by_hand.add({entry.logdir for entry in entries.values()})
+        self._by_hand.add({entry.logdir for entry in entries.values()}, self._notes.gpus_by_default)
         self._runs = {name: self._followed(name, entry) for name, entry in entries.items()}
         runs = {name: run.reader.read() for name, run in self._runs.items()}
         own = [run.state.pid for run in runs.values() if run.is_running and run.state is not None]
