@@ -116,6 +116,8 @@ class Agent:
         self._identity = (os.getpid(), *process_identity(os.getpid()))
         self._notes = agent_notes.read().since_boot(*self._identity[1:])
         self._runs: dict[str, _QueuedRun] = {}
+        self._on: list[tuple[str, _QueuedRun]] = []  # those that have a process, or are about to
+        self._wait = LOOK_SECS
         self._queue = Queue()
         self._seen: object = None
         self._whens = WhenConfigs()
@@ -132,31 +134,19 @@ class Agent:
         """
         try:
             stamp = self._folder.stamp()
-            seen = (stamp, [(run.reader.is_here(), self._starter.is_starting(name)) for name, run in self._on()])
+            seen = (stamp, [(run.reader.is_here(), self._starter.is_starting(name)) for name, run in self._on])
             if seen == self._seen and self._timer() < self._whole_at:
-                return self._wait()
+                return self._wait
             self._queue = self._folder.read(before=self._queue)
-            self._seen = seen
             self._whole_at = self._timer() + self._look()
+            self._seen = seen
         except StorageError as error:
             if str(error) != self._trouble:
                 log.error("%s", error, extra={"event": "agent-failed"})
             self._trouble = str(error)
             return LOOK_SECS
         self._trouble = ""
-        return self._wait()
-
-    def _on(self) -> list[tuple[str, _QueuedRun]]:
-        return [(name, run) for name, run in self._runs.items() if self._stage(name).is_on]
-
-    def _stage(self, name: str) -> Stage:
-        found = self._notes.entries.get(name)
-        return found.progress.stage if found is not None else Stage.WAITING
-
-    def _wait(self) -> float:
-        """Return the seconds until the next look: few while a run starts or pauses."""
-        stages = {each.progress.stage for each in self._notes.entries.values()}
-        return SOON_SECS if stages & {Stage.STARTING, Stage.PAUSING} else LOOK_SECS
+        return self._wait
 
     def _look(self) -> float:
         """Check everything. Returns the seconds until the next such check is due, if nothing changes before."""
@@ -174,6 +164,9 @@ class Agent:
             self._act(each, decisions[each.name], room)
         self._promotions.promote(entries, {name: note.progress.stage for name, note in after.items()})
         progress = [note.progress for note in after.values()]
+        self._on = [(name, self._runs[name]) for name, note in after.items() if note.progress.stage.is_on]
+        is_moving = any(each.stage in (Stage.STARTING, Stage.PAUSING) for each in progress)
+        self._wait = SOON_SECS if is_moving else LOOK_SECS
         changes = [note.until for note in after.values() if note.until is not None]
         changes += [each.turn_began + BEGIN_SECS for each in progress if each.stage is Stage.STARTING]
         if room.share_secs is not None:

@@ -51,7 +51,7 @@ class QueueFolder:
     def __init__(self, path: Path | None = None, *, clock: Callable[[], float] = time.time) -> None:
         self.path = path or state_home() / "trainerd" / "queue"
         self._clock = clock
-        self._files: dict[str, Cached[QueueEntry]] = {}
+        self._files: dict[str, tuple[Path, Cached[QueueEntry]]] = {}
 
     def read(self, before: Queue = Queue()) -> Queue:
         """Read all entries.
@@ -65,9 +65,8 @@ class QueueFolder:
         entries, mistakes = dict[str, QueueEntry](), dict[str, str]()
         with storage(f"read {self.path}", missing_ok=True):
             found = [file.removesuffix(_SUFFIX) for file in sorted(os.listdir(self.path)) if file.endswith(_SUFFIX)]
-            self._files = {name: self._files.get(name) or Cached() for name in found if is_name(name)}
-            for name, cached in self._files.items():
-                file = self._file(name)
+            self._files = {name: self._files.get(name) or self._new(name) for name in found if is_name(name)}
+            for name, (file, cached) in self._files.items():
                 try:
                     entries[name] = cached.get(stamp_of(file), partial(QueueEntry.read, file))
                 except ConfigError as error:
@@ -172,6 +171,9 @@ class QueueFolder:
         if name not in queue.entries:
             raise UsageError(f"there is no {name} in the queue.{did_you_mean(name, queue.entries)}")
         return queue.entries[name]
+
+    def _new(self, name: str) -> tuple[Path, Cached[QueueEntry]]:
+        return self._file(name), Cached()
 
     def _file(self, name: str) -> Path:
         return self.path / f"{name}{_SUFFIX}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
+from io import FileIO
 
 import psutil
 
 _TICKS_PER_SEC = os.sysconf("SC_CLK_TCK")
 _NICE = 10
+_MOST = 4096  # bytes, of which the kernel writes some hundred
 _DEAD = "ZX"  # it has ended, and its parent has not asked for its exit status
 
 
@@ -61,7 +62,8 @@ def _fields(pid: int) -> list[bytes]:
     Raises:
       OSError: there is no such process.
     """
-    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
+    with FileIO(f"/proc/{pid}/stat") as file:  # Path.read_bytes() takes three times as long
+        return file.read(_MOST).rpartition(b") ")[2].split()
 
 
 def be_modest() -> None:

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
     cls=CommandWithExamples,
     examples={
         "trainerd agent": "Train the runs of the queue, with ~/.config/trainerd/agent.toml.",
-        "trainerd install --agent": "Have systemd run it from boot on.",
+        "trainerd agent --config two.toml": "The same with another config.",
     },
     exits={75: "Another agent of yours runs.", 78: "The config is wrong."},
 )
