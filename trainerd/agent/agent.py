@@ -162,7 +162,7 @@ class Agent:
         self._note(after, room)
         for each in candidates:
             self._act(each, decisions[each.name], room)
-        self._promotions.promote(entries, {name: note.progress.stage for name, note in after.items()})
+        self._promotions.promote(entries, {name: note.progress.stage for name, note in after.items()}, room.slots)
         progress = [note.progress for note in after.values()]
         self._on = [(name, self._runs[name]) for name, note in after.items() if note.progress.stage.is_on]
         is_moving = any(each.stage in (Stage.STARTING, Stage.PAUSING) for each in progress)

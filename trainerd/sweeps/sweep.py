@@ -83,6 +83,11 @@ class Sweep:
         """The name of the sweep."""
         return self.folder.name
 
+    @property
+    def is_adaptive(self) -> bool:
+        """True if each point is chosen by what those before have reached."""
+        return self.spec.sampler == "optuna"
+
     def points(self) -> list[SweepPoint]:
         """Return the points, in their order. A person may change their configs, and delete some.
 
@@ -124,7 +129,7 @@ class Sweep:
           StorageError: a config or the study cannot be written.
         """
         goal = self.spec.goal()
-        if self.spec.sampler != "optuna" or goal is None:
+        if not self.is_adaptive or goal is None:
             return []
         under_way = sum(not (each.is_finished or each.is_failed) for each in results.values())
         count = min(self.spec.count or 0, len(results) + max(0, at_a_time - under_way))

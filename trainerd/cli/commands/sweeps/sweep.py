@@ -11,9 +11,10 @@ from typing import Any
 import click
 
 from trainerd.agent import notes
-from trainerd.agent.queue_folder import Queue, QueueFolder
+from trainerd.agent.entry import QueueEntry
+from trainerd.agent.queue_folder import QueueFolder
 from trainerd.agent.shown import warning
-from trainerd.agent.swept import entries_of
+from trainerd.agent.swept import queue_next
 from trainerd.cli import options
 from trainerd.cli.app import CommandWithExamples, GroupWithExamples
 from trainerd.cli.columns import lines
@@ -133,14 +134,18 @@ def command_make(
     if is_apart:
         further |= {"sweep next": "print the commands that train them"}
     else:
-        known = notes.read()
-        entries = {name: place.apply(entry, known) for name, entry in entries_of(sweep).items()}
-        QueueFolder().add_all(entries)
-        say(f"added {counted(len(entries), 'run')} to the queue")
-        if lack := warning(known, Queue(entries)):
+        queue, known = QueueFolder(), notes.read()
+        added = queue_next(queue, sweep, _entry_like(place), known.slots)
+        say(f"added {counted(len(added), 'run')} to the queue")
+        if lack := warning(known, queue.read()):
             say(lack, err=True)
     for typed, what in further.items():
         say(f"  {options.command_line(typed)} {shlex.quote(str(folder))}   {what}")
+
+
+def _entry_like(place: QueueOptions) -> QueueEntry:
+    """Return an entry with the options of those to add."""
+    return place.apply(QueueEntry(config="", logdir="", folder=""), notes.read())
 
 
 @command.command("show", cls=CommandWithExamples, examples=_SHOW)
@@ -176,14 +181,26 @@ def command_show(folder: Path, metric: str | None, image: Path | None, as_json: 
 @command.command("next", cls=CommandWithExamples, examples=_NEXT)
 @click.argument("folder", type=GivenPath(path_type=Path, file_okay=False))
 @click.option(
-    "--at-a-time", type=Whole(1), default=1, show_default=True, help="How many points of Optuna may be under way."
+    "-n",
+    "--at-a-time",
+    type=Whole(1),
+    default=1,
+    show_default=True,
+    help="How many points of Optuna may be under way.",
 )
-def command_next(folder: Path, at_a_time: int) -> None:
+@click.option("--queue", "is_queued", is_flag=True, help="Add the points to the queue in place of printing them.")
+def command_next(folder: Path, at_a_time: int, is_queued: bool) -> None:
     """Print the command of each point that trains now, and nothing when the sweep is over.
 
     If the sweep has rungs, that is each point up to its next rung. When all are there, the next call prints the best.
     """
     sweep = Sweep.read(folder)
+    if is_queued:
+        queue = QueueFolder()
+        like = [each for each in queue.read().entries.values() if each.sweep == str(sweep.folder)]
+        added = queue_next(queue, sweep, like[0] if like else _entry_like(QueueOptions(0, None, 0)), at_a_time)
+        say(f"added {counted(len(added), 'run')} to the queue")
+        return
     results = {point.name: sweep.result(point) for point in sweep.points()}
     sweep.grow(results, at_a_time)
     points = {point.name: point for point in sweep.points()}
