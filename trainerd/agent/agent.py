@@ -241,7 +241,8 @@ def _write_pause(rundir: RunDirectory, why: str) -> None:
 def _log_change(name: str, progress: EntryProgress) -> None:
     level = logging.ERROR if progress.stage is Stage.FAILED else logging.INFO
     why = f": {progress.why}" if progress.why else ""
-    log.log(level, "%s is %s%s", name, progress.stage, why, extra={"event": f"agent-{progress.stage}"})
+    is_now = "has failed" if progress.stage is Stage.FAILED else f"is {progress.stage}"
+    log.log(level, "%s %s%s", name, is_now, why, extra={"event": f"agent-{progress.stage}"})
 
 
 def available_memory() -> int:

@@ -101,8 +101,9 @@ class Promotions:
             sweep = Sweep.read(folder)
             if sweep.is_adaptive:  # Optuna is large: it runs in a process of its own
                 command = [sys.executable, "-m", NAME, "sweep", "next", str(folder), "--queue", "-n", str(at_a_time)]
+                null = subprocess.DEVNULL
                 with storage(f"start a process that chooses the next points of {folder}"):
-                    self._choosing.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, cwd=folder))
+                    self._choosing.append(subprocess.Popen(command, stdin=null, stdout=null, cwd=folder))
                 return
             results = {point.name: sweep.result(point) for point in sweep.points()}
         except ConfigError as error:
