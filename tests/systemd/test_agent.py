@@ -116,7 +116,8 @@ def test_no_run_is_lost_or_trained_twice(booted: Machine) -> None:
     assert [entry["stage"] for entry in bob.queue()] == ["done"]
     for name in names:
         events = json.loads(alice.type(f"trainerd events runs/{name} --json"))
-        assert [event["kind"] for event in events].count("finish") == 1, events
+        kinds = [event["kind"] for event in events]
+        assert kinds.count("finish") == 1 and not {"killed", "reboot"} & {*kinds}, events  # a shutdown saves them
         assert alice.end(name) == bob.end("alone")
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import builtins
 import json
+import math
 import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -30,7 +32,7 @@ from trainerd.sweeps import space
 from trainerd.sweeps.halving import Halving, PointResult
 from trainerd.sweeps.spec import SweepSpec
 from trainerd.sweeps.standing import read_standing
-from trainerd.sweeps.sweep import Sweep, make_sweep, metric_at
+from trainerd.sweeps.sweep import Sweep, SweepPoint, make_sweep, metric_at
 
 CONFIG = """\
 # mine
@@ -265,9 +267,9 @@ def test_a_script_without_a_config_is_swept_too(tmp_path: Path, monkeypatch: pyt
         (["params.a=1"], {}, "a" * 60, "--name: expected 1 to 64 printable characters"),
         (["params.a=1"], {}, "a*", "--name: "),
         (["params.a=1"], {}, "taken", "exists and is not empty. Choose another --name."),
-        (["params.a=1"], {"rungs": (1,)}, "x", "--halve METRIC and --rungs STEP,STEP go together."),
-        (["params.a=1"], {"halve": "min loss"}, "x", "--halve METRIC and --rungs STEP,STEP go together."),
-        (["params.a=1"], {"halve": "min loss", "rungs": (2, 2)}, "x", "--rungs: expected steps that rise, got 2,2."),
+        (["params.a=1"], {"rungs": (1,)}, "x", "--rungs STEP,STEP needs a metric: --halve METRIC."),
+        (["params.a=1"], {"sampler": "optuna", "count": 3}, "x", "--optuna needs --metric METRIC, and no --rungs"),
+        (["params.a=1"], {"metric": "min loss", "rungs": (2, 2)}, "x", "--rungs: expected steps that rise, got 2,2."),
     ],
 )
 def test_a_sweep_that_is_wrong_leaves_nothing(
@@ -327,7 +329,7 @@ def test_a_folder_that_is_no_sweep_and_a_wrong_file(tmp_path: Path) -> None:
         Sweep.read(tmp_path)
     for text, part in (
         ('base = "a"\nset = ["k=1"]\nsampler = "grit"\n', "sampler: expected one of"),
-        ('base = "a"\nset = ["k=1"]\nrungs = [1]\n', "go together"),
+        ('base = "a"\nset = ["k=1"]\nrungs = [1]\n', "needs a metric"),
         ('base = "a"\nset = ["k="]\n', "expected KEY=VALUE,VALUE"),
     ):
         (tmp_path / "sweep.toml").write_text(text)
@@ -399,8 +401,46 @@ def test_without_rungs_each_point_trains_to_its_own_end(tmp_path: Path) -> None:
     assert read_standing(sweep, "accuracy").best is None
 
 
+def test_optuna_chooses_each_point_by_the_results_before(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("optuna")
+    project(tmp_path)
+    asked = ["--set", "params.rate=log(1e-4,1.0)", "--set", "params.units=[1,2],[3]", "--set", "max_steps=int(5,9)"]
+    code, printed = cli("sweep", ".", *asked, "--optuna", "30", "--metric", "loss", "--name", "o")
+    assert code == 0 and "made sweeps/o: 30 points" in printed
+    sweep = Sweep.read(tmp_path / "sweeps" / "o")
+
+    def results() -> dict[str, PointResult]:
+        return {point.name: sweep.result(point) for point in sweep.points()}
+
+    def loss_of(point: SweepPoint) -> float:
+        return abs(math.log10(float(point.values["params.rate"])) + 2)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("trainerd.sweeps.sweep.write_atomic", mock.Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            sweep.grow(results())
+    [first] = sweep.grow(results())
+    assert first.name == "001" and sweep.grow(results()) == [], "it is under way"
+    assert [point.name for point in sweep.grow(results(), 3)] == ["002", "003"]
+    assert cli("sweep", "next", "sweeps/o")[1].count(" run --config sweeps/o/00") == 3
+    trained(sweep.points()[2].rundir, 9, {5: 1.0}, Phase.FAILED)
+    for _ in range(30):
+        for point in sweep.points():
+            if not (sweep.result(point).is_finished or sweep.result(point).is_failed):
+                trained(point.rundir, 9, {9: loss_of(point)})
+        sweep.grow(results())
+    points = sweep.points()
+    assert len(points) == 30 and sweep.next(results()) == {} and sweep.grow(results()) == []
+    assert all(point.values["params.units"] in ((1, 2), (3,)) for point in points)
+    early, late = sum(map(loss_of, points[:10])), sum(map(loss_of, points[20:]))
+    assert late < early, "it has learned where the loss is low"
+    assert read_standing(sweep).best is not None
+
+
 def test_a_run_that_ends_before_a_rung_is_compared_by_its_last_value(tmp_path: Path) -> None:
-    sweep = make_sweep(project(tmp_path), wanted("params.rate=1.0", halve="min loss", rungs=(10, 30)), "lr")
+    sweep = make_sweep(project(tmp_path), wanted("params.rate=1.0", metric="min loss", rungs=(10, 30)), "lr")
     [point] = sweep.points()
     trained(point.rundir, 10, {7: 0.5})
     assert sweep.result(point).is_finished and sweep.next({"001": sweep.result(point)}) == {}

@@ -113,8 +113,8 @@ class Agent:
     ) -> None:
         self._folder, self._room, self._starter, self._judge = queue, room, starter, judge
         self._clock, self._timer = clock, timer
-        self._notes = agent_notes.read()
         self._identity = (os.getpid(), *process_identity(os.getpid()))
+        self._notes = agent_notes.read().since_boot(*self._identity[1:])
         self._runs: dict[str, _QueuedRun] = {}
         self._on: list[tuple[str, _QueuedRun]] = []  # those that have a process, or are about to
         self._wait = LOOK_SECS
@@ -151,7 +151,7 @@ class Agent:
     def _look(self) -> float:
         """Check everything. Returns the seconds until the next such check is due, if nothing changes before."""
         entries, now = self._queue.entries, self._clock()
-        self._by_hand.add({entry.logdir for entry in entries.values()})
+        self._by_hand.add({entry.logdir for entry in entries.values()}, self._notes.gpus_by_default)
         self._runs = {name: self._followed(name, entry) for name, entry in entries.items()}
         runs = {name: run.reader.read() for name, run in self._runs.items()}
         own = [run.state.pid for run in runs.values() if run.is_running and run.state is not None]
@@ -162,7 +162,7 @@ class Agent:
         self._note(after, room)
         for each in candidates:
             self._act(each, decisions[each.name], room)
-        self._promotions.promote(entries, {name: note.progress.stage for name, note in after.items()})
+        self._promotions.promote(entries, {name: note.progress.stage for name, note in after.items()}, room.slots)
         progress = [note.progress for note in after.values()]
         self._on = [(name, self._runs[name]) for name, note in after.items() if note.progress.stage.is_on]
         is_moving = any(each.stage in (Stage.STARTING, Stage.PAUSING) for each in progress)
@@ -241,7 +241,8 @@ def _write_pause(rundir: RunDirectory, why: str) -> None:
 def _log_change(name: str, progress: EntryProgress) -> None:
     level = logging.ERROR if progress.stage is Stage.FAILED else logging.INFO
     why = f": {progress.why}" if progress.why else ""
-    log.log(level, "%s is %s%s", name, progress.stage, why, extra={"event": f"agent-{progress.stage}"})
+    is_now = "has failed" if progress.stage is Stage.FAILED else f"is {progress.stage}"
+    log.log(level, "%s %s%s", name, is_now, why, extra={"event": f"agent-{progress.stage}"})
 
 
 def available_memory() -> int:

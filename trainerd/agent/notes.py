@@ -13,6 +13,8 @@ from trainerd.rundir.lock import Holder
 from trainerd.system.durable_files import read_json, storage, write_atomic
 from trainerd.system.xdg import state_home
 
+_SAME_BOOT_SECS = 60.0  # what the kernel says of the moment of a boot varies by less
+
 
 @dataclass(frozen=True)
 class EntryNotes:
@@ -55,6 +57,21 @@ class AgentNotes:
     def gpus_by_default(self) -> int:
         """The number of GPUs of a run that names none: 1 if the agent has any."""
         return min(1, len(self.gpus))
+
+    def since_boot(self, create_time: float, uptime_at_start: float) -> AgentNotes:
+        """Return the notes for a new agent: if the machine has booted since, nothing waits to start again.
+
+        Args:
+          create_time, uptime_at_start: those of the new agent's process.
+        """
+        booted_at, booted_before = create_time - uptime_at_start, self.create_time - self.uptime_at_start
+        if abs(booted_at - booted_before) < _SAME_BOOT_SECS:
+            return self
+        entries = {
+            name: dataclasses.replace(each, progress=dataclasses.replace(each.progress, again_at=0.0))
+            for name, each in self.entries.items()
+        }
+        return dataclasses.replace(self, entries=entries)
 
     def is_alive(self) -> bool:
         """Return whether the agent that wrote them runs."""

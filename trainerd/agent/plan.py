@@ -120,7 +120,7 @@ def _barrier(each: Candidate, stages: Mapping[str, Stage], now: float) -> Decisi
         found = stages.get(entry.after)
         return Decision(why=f"waits for {entry.after}, which is {found or 'not in the queue'}")
     if now < progress.again_at:
-        return Decision(why=f"waits after a failure: {progress.why}", until=datetime.fromtimestamp(progress.again_at))
+        return Decision(why=f"starts again later: {progress.why}", until=datetime.fromtimestamp(progress.again_at))
     return None
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from trainerd.agent.entry import QueueEntry
 from trainerd.errors import InUseError
-from trainerd.rundir.request_files import BY_FILE
+from trainerd.rundir.request_files import BY_FILE, WATCHER
 from trainerd.rundir.state import Phase, State
 
+STOPS_SECS = 600.0  # from the watcher's pause until a machine that has not stopped counts as one that does not
 AGAIN_SECS, MOST_SECS = 15.0, 600.0  # after a failure: the wait doubles, up to the second
 BEGIN_SECS = 10.0  # within which a command that starts a run has taken its run directory
 _SAID = "trainerd: "  # in front of an error that a command prints
@@ -171,8 +172,13 @@ def _ended(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float)
     if phase is Phase.FINISHED:
         return replace(after, stage=Stage.DONE, why=ended, failures=0)
     if phase is Phase.PAUSED:
-        is_by_person = before.stage is not Stage.PAUSING and any(each in ended for each in _BY_HAND)
-        return replace(after, stage=Stage.PAUSED if is_by_person else Stage.WAITING, why=ended, failures=0)
+        after = replace(after, stage=Stage.WAITING, why=ended, failures=0)
+        if before.stage is Stage.PAUSING:
+            return after
+        if any(each in ended for each in _BY_HAND):
+            return replace(after, stage=Stage.PAUSED)
+        # It was asked to end with the machine, as by SIGTERM at a shutdown: it must not start again before that.
+        return replace(after, again_at=now + (STOPS_SECS if f"({WATCHER}: " in ended else AGAIN_SECS))
     if phase is Phase.FAILED and state is not None:
         return _failed(entry, after, state.error or "it failed", now)
     if before.stage is Stage.STARTING and result is None:  # by an agent that is gone: the run never began

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -62,7 +63,7 @@ class Starter:
         if unit is not None:
             command = ["systemctl", "--user", "start", unit]
         else:
-            command = [sys.executable, "-m", NAME, *entry.command()]
+            command = [*_scope(), sys.executable, "-m", NAME, *entry.command()]
         output = tempfile.TemporaryFile()  # noqa: SIM115  it outlives this call
         try:
             process = subprocess.Popen(
@@ -95,6 +96,16 @@ class Starter:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _MOST))
             text = file.read(_MOST).decode(errors="replace").strip()
         return StartResult(command.process.returncode, printable(text))
+
+
+def _scope() -> list[str]:
+    """Return the command that gives a run a scope of its own, if this agent is a unit of the user.
+
+    What is left in the agent's own control group is killed at a shutdown; a scope gets SIGTERM, and the run saves.
+    """
+    if not os.environ.get("INVOCATION_ID") or shutil.which("systemd-run") is None:
+        return []
+    return ["systemd-run", "--user", "--scope", "--quiet", "--collect", "--property=TimeoutStopSec=6min", "--"]
 
 
 def _environment(gpus: tuple[int, ...], *, has_gpus: bool) -> Mapping[str, str]:

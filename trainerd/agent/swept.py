@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -15,6 +17,8 @@ from trainerd.agent.queue_folder import QueueFolder
 from trainerd.config import parse as configs
 from trainerd.errors import ConfigError
 from trainerd.sweeps.sweep import Sweep
+from trainerd.system.durable_files import storage
+from trainerd.system.machine import NAME
 
 log = logging.getLogger(__name__)
 
@@ -24,19 +28,36 @@ def name_of(sweep: Sweep, point: str) -> str:
     return f"{sweep.name}-{point}"
 
 
-def entries_of(sweep: Sweep) -> dict[str, QueueEntry]:
-    """Return the entries of a new sweep, by their names in the queue. They train to its first rung, if it has rungs.
+def queue_next(queue: QueueFolder, sweep: Sweep, like: QueueEntry, at_a_time: int) -> list[str]:
+    """Add the points of a sweep that train now and are not in the queue. They train to the present rung, if there is
+    one.
+
+    Args:
+      queue: the queue.
+      sweep: the sweep.
+      like: an entry with their priority, GPUs and retries.
+      at_a_time: how many points may train at a time, where each is chosen by what those before have reached.
+
+    Returns:
+      The names of the new entries.
 
     Raises:
       ConfigError: the config of a point is wrong.
+      UsageError: another run has one of the names.
+      StorageError: the files of the sweep or of the queue cannot be read or written.
     """
+    sweep.grow({point.name: sweep.result(point) for point in sweep.points()}, at_a_time)
     points = {point.name: point for point in sweep.points()}
     targets = sweep.next({name: sweep.result(point) for name, point in points.items()})
-    made = {name: QueueEntry.of(configs.load(point.config)) for name, point in points.items()}
-    return {
-        name_of(sweep, name): replace(entry, sweep=str(sweep.folder), max_steps=targets.get(name))
-        for name, entry in made.items()
+    common = {"priority": like.priority, "gpus": like.gpus, "retries": like.retries, "sweep": str(sweep.folder)}
+    queued = queue.read()
+    new = {
+        name_of(sweep, point): replace(QueueEntry.of(configs.load(points[point].config)), **common, max_steps=target)  # type: ignore[arg-type]
+        for point, target in targets.items()
+        if name_of(sweep, point) not in queued
     }
+    queue.add_all(new)
+    return list(new)
 
 
 class Promotions:
@@ -50,13 +71,15 @@ class Promotions:
     def __init__(self, queue: QueueFolder, clock: Callable[[], float] = time.time) -> None:
         self._queue, self._clock = queue, clock
         self._stages: dict[str, dict[str, Stage]] = {}
+        self._choosing: list[subprocess.Popen[bytes]] = []
 
-    def promote(self, entries: Mapping[str, QueueEntry], stages: Mapping[str, Stage]) -> None:
-        """Have the points that are to train on wait for their turn, up to their next rung.
+    def promote(self, entries: Mapping[str, QueueEntry], stages: Mapping[str, Stage], at_a_time: int) -> None:
+        """Have the points that are to train on wait for their turn, up to their next rung, and add those that follow.
 
         Args:
           entries: the queue.
           stages: the stage of each entry.
+          at_a_time: how many runs train at a time.
 
         Raises:
           StorageError: the files of a run or of the queue cannot be read or written.
@@ -67,12 +90,21 @@ class Promotions:
                 found.setdefault(entry.sweep, {})[name] = stages[name]
         for folder, now in found.items():
             if now != self._stages.get(folder):
-                self._promote(Path(folder), entries, now)
+                self._promote(Path(folder), entries, now, at_a_time)
         self._stages = found
+        self._choosing = [each for each in self._choosing if each.poll() is None]
 
-    def _promote(self, folder: Path, entries: Mapping[str, QueueEntry], stages: Mapping[str, Stage]) -> None:
+    def _promote(
+        self, folder: Path, entries: Mapping[str, QueueEntry], stages: Mapping[str, Stage], at_a_time: int
+    ) -> None:
         try:
             sweep = Sweep.read(folder)
+            if sweep.is_adaptive:  # Optuna is large: it runs in a process of its own
+                command = [sys.executable, "-m", NAME, "sweep", "next", str(folder), "--queue", "-n", str(at_a_time)]
+                null = subprocess.DEVNULL
+                with storage(f"start a process that chooses the next points of {folder}"):
+                    self._choosing.append(subprocess.Popen(command, stdin=null, stdout=null, cwd=folder))
+                return
             results = {point.name: sweep.result(point) for point in sweep.points()}
         except ConfigError as error:
             log.error("the sweep %s cannot continue: %s", folder, error, extra={"event": "agent-failed"})

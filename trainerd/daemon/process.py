@@ -61,6 +61,7 @@ BEAT_SECS = 0.5
 _AT_START = (  # the keys that take effect at a start
     "entry",
     "logdir",
+    "job_folder",
     "devices",
     "deterministic",
     "seed",
@@ -350,7 +351,7 @@ class TrainerProcess:
                     extra={"event": "reload"},
                 )
                 new = replace(new, **{name: getattr(self._config, name)})
-        self._config = new
+        self._config = new = replace(new, folder=self._config.folder)  # which `job_folder` names
         logs.set_level(new.log.level)
         if self._watchdog is not None:
             self._watchdog.reconfigure(new.watchdog)

@@ -19,7 +19,7 @@ from trainerd.text import printable
 log = logging.getLogger(__name__)
 
 BY_FILE = "the file `pause`"
-AGENT = "the agent"  # in front of its reason for a pause
+AGENT, WATCHER = "the agent", "the watcher"  # in front of their reasons for a pause
 LIMIT = 64 * 1024  # bytes of a request file that are read
 _LONGEST_ID = 64  # characters
 _LONGEST_REASON = 200  # characters

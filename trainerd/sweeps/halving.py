@@ -20,6 +20,7 @@ class PointResult:
     Attributes:
       step: the newest step that it has saved.
       at_rungs: the metric at each rung that it has reached; NaN if it has no such metric there.
+      best: the metric of its best checkpoint, once it is finished; NaN before, and without the metric.
       is_failed: whether it has failed and is not tried again.
       is_finished: whether it has come to its own end, so that it cannot reach a later rung.
     """
@@ -28,6 +29,7 @@ class PointResult:
     at_rungs: Mapping[int, float] = field(default_factory=dict)
     is_failed: bool = False
     is_finished: bool = False
+    best: float = math.nan
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,11 @@ class Range:
         """Return the number at a place from 0 to below 1."""
         low, high = (math.log(self.low), math.log(self.high)) if self.is_log else (self.low, self.high)
         found = low + share * (high - low)
-        rounded = float(f"{math.exp(found) if self.is_log else found:.{_DIGITS}g}")
-        return min(max(rounded, self.low), self.high)
+        return self.rounded(math.exp(found) if self.is_log else found)
+
+    def rounded(self, number: float) -> float:
+        """Return a number of the range with as many digits as a person reads."""
+        return min(max(float(f"{number:.{_DIGITS}g}"), self.low), self.high)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from trainerd.config.metric_goals import Best
 from trainerd.config.tables import key
 from trainerd.errors import ConfigError, UsageError
 from trainerd.sweeps.halving import Halving
-from trainerd.sweeps.space import Point, grid, random_points, read_space, sobol_points
+from trainerd.sweeps.space import Point, grid, random_points, read_space, require_few, sobol_points
 
 NAME = "sweep.toml"
 _HEAD = "What `trainerd sweep` was asked for. The other files are the configs of its points."
@@ -27,11 +27,11 @@ class SweepSpec:
 
     base: str = key(MISSING, "", "The config that the points were made of, relative to the sweep's folder.")
     set: Annotated[tuple[str, ...], Meta(min_length=1)] = key(MISSING, "", "The keys and their values, as typed.")
-    sampler: Literal["grid", "random", "sobol"] = key("grid", "", "How the points were chosen.")
-    count: Annotated[int, Meta(ge=1)] | None = key(None, "points", "How many were drawn; none for a grid.")
-    seed: Annotated[int, Meta(ge=0, le=2**62)] = key(0, "", "The seed of random and Sobol points.")
-    halve: str | None = key(None, "", 'The metric by which points are compared at each rung, such as "min val_loss".')
-    rungs: tuple[Rung, ...] = key((), "steps", "The steps at which they are compared.")
+    sampler: Literal["grid", "random", "sobol", "optuna"] = key("grid", "", "How the points were chosen.")
+    count: Annotated[int, Meta(ge=1)] | None = key(None, "points", "How many are drawn; none for a grid.")
+    seed: Annotated[int, Meta(ge=0, le=2**62)] = key(0, "", "The seed of the points that are drawn.")
+    metric: str | None = key(None, "", 'The metric by which points are compared, such as "min val_loss".')
+    rungs: tuple[Rung, ...] = key((), "steps", "The steps at which they are halved.")
     factor: Annotated[int, Meta(ge=2, le=1000)] = key(3, "", "Of so many points, one trains on.")
 
     @classmethod
@@ -47,7 +47,7 @@ class SweepSpec:
         tables.require_none(reader.mistakes, path)
         assert found is not None
         try:
-            found.halving()
+            found.require_sound()
             read_space(found.set)
         except UsageError as error:
             raise ConfigError(f"{path}: {error}") from None
@@ -63,30 +63,48 @@ class SweepSpec:
                 document.add(name, value)
         return tomlkit.dumps(document)
 
-    def halving(self) -> Halving | None:
-        """Return the rungs; None if all points train to their end.
+    def require_sound(self) -> None:
+        """Require that the keys go together.
 
         Raises:
-          UsageError: there is a metric without rungs, or the other way round; or they do not rise.
+          UsageError: they do not.
         """
-        if self.halve is None and not self.rungs:
-            return None
-        if self.halve is None or not self.rungs:
-            raise UsageError("--halve METRIC and --rungs STEP,STEP go together. Give both, or neither.")
+        if self.rungs and self.metric is None:
+            raise UsageError("--rungs STEP,STEP needs a metric: --halve METRIC.")
         if any(step >= after for step, after in zip(self.rungs, self.rungs[1:], strict=False)):
             raise UsageError(f"--rungs: expected steps that rise, got {','.join(map(str, self.rungs))}.")
+        if self.sampler == "optuna" and (self.metric is None or self.rungs):
+            raise UsageError("--optuna needs --metric METRIC, and no --rungs: it chooses points by their last result.")
+        if (self.sampler == "grid") != (self.count is None):
+            raise UsageError(f"a sweep with sampler = {self.sampler!r} has {self.count or 'no'} points as `count`.")
+        self.goal()
+
+    def goal(self) -> Best | None:
+        """Return the metric by which points are compared; None if none is named.
+
+        Raises:
+          UsageError: it is neither "min NAME" nor "max NAME".
+        """
         try:
-            return Halving(self.rungs, Best.parse(self.halve), self.factor)
+            return None if self.metric is None else Best.parse(self.metric)
         except ValueError as error:
-            raise UsageError(f"--halve: {error}, got {self.halve!r}.") from None
+            raise UsageError(f"--metric: {error}, got {self.metric!r}.") from None
+
+    def halving(self) -> Halving | None:
+        """Return the rungs; None if all points train to their end."""
+        goal = self.goal()
+        return Halving(self.rungs, goal, self.factor) if self.rungs and goal is not None else None
 
     def choose(self) -> list[Point]:
-        """Return the points, in their order.
+        """Return the points that are known from the beginning, in their order.
 
         Raises:
           UsageError: they cannot be chosen; see `trainerd.sweeps.space`.
         """
-        space = read_space(self.set)
-        if self.sampler == "grid" or self.count is None:
+        space, count = read_space(self.set), self.count or 0
+        require_few(count)
+        if self.sampler == "grid":
             return grid(space)
-        return (random_points if self.sampler == "random" else sobol_points)(space, self.count, self.seed)
+        if self.sampler == "optuna":
+            return []
+        return (random_points if self.sampler == "random" else sobol_points)(space, count, self.seed)

@@ -95,9 +95,8 @@ def read_standing(sweep: Sweep, metric: str | None = None) -> SweepStanding:
 
 
 def _goal(sweep: Sweep, points: Sequence[SweepPoint]) -> Best:
-    halving = sweep.spec.halving()
-    if halving is not None:
-        return halving.goal
+    if (asked := sweep.spec.goal()) is not None:
+        return asked
     named = configs.load(points[0].config).parsed_best() if points else None
     return named or Best("loss", is_least=True)
 

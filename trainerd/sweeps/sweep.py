@@ -6,7 +6,7 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from trainerd.config.metric_goals import Best
 from trainerd.config.schema import Config
 from trainerd.errors import UsageError
 from trainerd.history.curves import read_curve
-from trainerd.history.timeline import present_line
+from trainerd.history.timeline import best_of, present_line
 from trainerd.job.params import nearest
 from trainerd.job.written_params import written_params
 from trainerd.rundir.names import check_name
@@ -28,10 +28,11 @@ from trainerd.rundir.paths import RunDirectory, logdir_mistake
 from trainerd.rundir.runs import ListedRun, RunReader
 from trainerd.rundir.state import Phase
 from trainerd.sweeps import space, spec
+from trainerd.sweeps.adaptive import chosen_points, require_optuna
 from trainerd.sweeps.halving import HalvingStep, PointResult
 from trainerd.sweeps.spec import SweepSpec
 from trainerd.system.absolute import absolute
-from trainerd.system.durable_files import storage, write_durable
+from trainerd.system.durable_files import storage, write_atomic, write_durable
 from trainerd.system.staging import put_in_place, require_free, staged
 
 SWEEPS = "sweeps"
@@ -82,6 +83,11 @@ class Sweep:
         """The name of the sweep."""
         return self.folder.name
 
+    @property
+    def is_adaptive(self) -> bool:
+        """True if each point is chosen by what those before have reached."""
+        return self.spec.sampler == "optuna"
+
     def points(self) -> list[SweepPoint]:
         """Return the points, in their order. A person may change their configs, and delete some.
 
@@ -106,6 +112,39 @@ class Sweep:
           StorageError: they cannot be read.
         """
         return result_of(RunReader(point.rundir.path).read(), self.spec)
+
+    def grow(self, results: Mapping[str, PointResult], at_a_time: int = 1) -> list[SweepPoint]:
+        """Make the next points of a sweep whose points Optuna chooses; those of others are there from the beginning.
+
+        Args:
+          results: what each point has reached, by its name; see `result`.
+          at_a_time: how many points may be under way.
+
+        Returns:
+          The points that are new.
+
+        Raises:
+          ConfigError: the config of the sweep is wrong.
+          UsageError: Optuna is not installed.
+          StorageError: a config or the study cannot be written.
+        """
+        goal = self.spec.goal()
+        if not self.is_adaptive or goal is None:
+            return []
+        under_way = sum(not (each.is_finished or each.is_failed) for each in results.values())
+        count = min(self.spec.count or 0, len(results) + max(0, at_a_time - under_way))
+        by_number = {int(name) - 1: each for name, each in results.items()}
+        axes = space.read_space(self.spec.set)
+        found = chosen_points(self.folder, axes, goal, self.spec.seed, by_number, count)
+        base = configs.load(self.folder / self.spec.base)
+        text, new = _text_of(base, self.folder), set[str]()
+        for number, point in found.items():
+            called = f"{number + 1:03d}"
+            path = self.folder / f"{called}.toml"
+            with storage(f"write {path}"):
+                write_atomic(path, _point_text(text, base, self.folder, called, point).encode())
+            new.add(called)
+        return [point for point in self.points() if point.name in new]
 
     def next(self, results: Mapping[str, PointResult]) -> dict[str, int | None]:
         """Return the points that are to train now, each with the step to which it trains: `--max-steps`.
@@ -141,9 +180,11 @@ def make_sweep(config_path: Path, wanted: SweepSpec, name: str | None) -> Sweep:
     """
     base = configs.load(config_path)
     assert base.path is not None
-    wanted.halving()
+    wanted.require_sound()
+    if wanted.sampler == "optuna":
+        require_optuna()
     points = wanted.choose()
-    _require_taken(base, points[0])
+    _require_taken(base, space.read_space(wanted.set))
     parent = (base.folder if is_script(base.path) else base.path.parent) / SWEEPS
     folder = parent / (_free_name(parent) if name is None else _checked(name))
     if mistake := logdir_mistake(folder):
@@ -161,7 +202,7 @@ def make_sweep(config_path: Path, wanted: SweepSpec, name: str | None) -> Sweep:
     return Sweep.read(folder)
 
 
-def _require_taken(base: Config, point: space.Point) -> None:
+def _require_taken(base: Config, keys: Iterable[str]) -> None:
     """Require that the job takes the parameters, as far as its source says: every run would fail otherwise.
 
     Raises:
@@ -171,7 +212,7 @@ def _require_taken(base: Config, point: space.Point) -> None:
     source = base.folder / f"{module.replace('.', '/')}.py" if function else base.script_path
     if (names := written_params(source, function)) is None:
         return
-    for key in point:
+    for key in keys:
         table, _, name = key.partition(".")
         if table == "params" and name not in names:
             raise UsageError(f"--set {key}: the job {base.entry!r} has no such parameter.{nearest(name, names)}")
@@ -251,7 +292,10 @@ def result_of(run: ListedRun, wanted: SweepSpec) -> PointResult:
     saved = state.last_checkpoint.step if state.last_checkpoint is not None else 0
     halving = wanted.halving()
     if halving is None:
-        return PointResult(saved, {}, is_failed, finished)
+        goal = wanted.goal()
+        best = best_of(present_line(run.rundir), goal) if goal is not None and finished else None
+        value = best.metrics[goal.metric] if best is not None and goal is not None else math.nan
+        return PointResult(saved, {}, is_failed, finished, value)
     reached = [rung for rung in halving.rungs if saved >= rung or finished]
     at_rungs = {rung: metric_at(run.rundir, rung, halving.goal) for rung in reached}
     return PointResult(saved, at_rungs, is_failed, finished)

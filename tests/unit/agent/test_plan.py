@@ -98,7 +98,7 @@ def test_a_failure_that_is_tried_again_does_not_block_the_others() -> None:
     again = run("again", priority=9, again_at=NOW + 15, why="boom")
     found = decide([again, run("next")], ROOM, NOW)
     assert found["next"].action == "start"
-    assert found["again"].why == "waits after a failure: boom"
+    assert found["again"].why == "starts again later: boom"
     assert found["again"].until == datetime.fromtimestamp(NOW + 15)
     assert actions([again, run("next")], now=NOW + 15) == {"again": "start"}
 

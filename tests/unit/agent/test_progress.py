@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from trainerd.agent.entry import QueueEntry
+from trainerd.agent.notes import AgentNotes, EntryNotes
 from trainerd.agent.progress import EntryProgress, Observed, Stage, StartResult, follow
 from trainerd.rundir.state import Phase, State
 
@@ -99,9 +100,13 @@ def test_what_a_person_paused_stays_paused(by: str) -> None:
     assert after(paused).stage is Stage.PAUSED
 
 
-def test_what_a_shutdown_paused_waits_for_its_turn() -> None:
-    paused = after(TRAINS, state(Phase.PAUSED, ended="paused on request (SIGTERM)"))
-    assert paused.stage is Stage.WAITING and paused.again_at == 0.0
+@pytest.mark.parametrize(("by", "secs"), [("SIGTERM", 15.0), ("the watcher: the machine shuts down", 600.0)])
+def test_what_a_shutdown_paused_does_not_start_again_before_it(by: str, secs: float) -> None:
+    paused = after(TRAINS, state(Phase.PAUSED, ended=f"paused on request ({by})"))
+    assert paused.stage is Stage.WAITING and paused.again_at == NOW + secs
+    notes = AgentNotes(create_time=NOW, uptime_at_start=500.0, entries={"a": EntryNotes(paused, "/a")})
+    assert notes.since_boot(NOW + 900, 1400.5) == notes
+    assert notes.since_boot(NOW + 900, 20.0).entries["a"].progress == replace(paused, again_at=0.0)
 
 
 def test_a_failed_run_has_failed() -> None:

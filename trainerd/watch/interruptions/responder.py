@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainerd.errors import NotRunningError, StorageError, TrainerdError
+from trainerd.rundir.request_files import WATCHER
 from trainerd.rundir.requests.pending_request import PendingRequest
 from trainerd.rundir.state import Phase, State, read_state
 from trainerd.text import counted, printable, seconds
@@ -97,7 +98,7 @@ class Responder:
         outcomes, asked = list[RunOutcome](), list[tuple[RunView, PendingRequest]]()
         for run in (run for run in self._runs() if run.is_running):
             try:
-                asked.append((run, self._request(run, action, f"the watcher: {interruption.title}")))
+                asked.append((run, self._request(run, action, f"{WATCHER}: {interruption.title}")))
             except NotRunningError:  # it has ended since, or trains on another machine
                 continue
             except (TrainerdError, OSError) as error:

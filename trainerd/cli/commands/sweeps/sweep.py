@@ -11,15 +11,17 @@ from typing import Any
 import click
 
 from trainerd.agent import notes
-from trainerd.agent.queue_folder import Queue, QueueFolder
+from trainerd.agent.entry import QueueEntry
+from trainerd.agent.queue_folder import QueueFolder
 from trainerd.agent.shown import warning
-from trainerd.agent.swept import entries_of
+from trainerd.agent.swept import queue_next
 from trainerd.cli import options
 from trainerd.cli.app import CommandWithExamples, GroupWithExamples
 from trainerd.cli.columns import lines
 from trainerd.cli.queue_options import QueueOptions, of_entry
 from trainerd.cli.say import say
 from trainerd.cli.usage import GivenPath, Whole
+from trainerd.config import parse as configs
 from trainerd.errors import UsageError
 from trainerd.history.choice import goal
 from trainerd.rundir.state import LARGEST
@@ -90,8 +92,10 @@ def command() -> None:
 )
 @click.option("--random", "random_count", type=Whole(1), help="Draw N points at random. Default: all combinations.")
 @click.option("--sobol", "sobol_count", type=Whole(1), help="Draw the first N points of a Sobol sequence.")
+@click.option("--optuna", "optuna_count", type=Whole(1), help="Have Optuna choose N points by their results.")
 @click.option("--seed", type=Whole(0), default=0, show_default=True, help="The seed of the points that are drawn.")
-@click.option("--halve", metavar="METRIC", help="Compare the points by this metric at each rung: successive halving.")
+@click.option("--metric", metavar="METRIC", help="The metric by which points are compared, such as val_loss.")
+@click.option("--halve", metavar="METRIC", help="The same, and only the better points train on at each rung.")
 @click.option("--rungs", type=_Rungs(), default=(), help="The steps at which they are compared, such as 1000,3000.")
 @click.option("--factor", type=Whole(2, 1000), default=3, show_default=True, help="Of N points, one trains on.")
 @click.option("--name", metavar="NAME", help="The name of the sweep. Default: the first free number.")
@@ -100,8 +104,9 @@ def command() -> None:
 def command_make(
     config: Path,
     said: tuple[str, ...],
-    random_count: int | None,
-    sobol_count: int | None,
+    name: str | None,
+    metric: str | None,
+    halve: str | None,
     place: QueueOptions,
     is_apart: bool,
     **given: Any,
@@ -110,27 +115,37 @@ def command_make(
 
     `trainerd agent` trains them. With rungs, all points train to the first one, and then the best of them to the next.
     """
-    if random_count is not None and sobol_count is not None:
-        raise UsageError("--random and --sobol contradict each other. Give one.")
-    name, halve = given.pop("name"), given.pop("halve")
-    sampler = "random" if random_count is not None else "sobol" if sobol_count is not None else "grid"
-    asked = given | {"set": said, "sampler": sampler, "count": random_count or sobol_count}
-    wanted = SweepSpec(base="", halve=str(goal(halve)) if halve is not None else None, **asked)
-    sweep = make_sweep(config, wanted, name)
-    folder = _short(sweep.folder)
-    say(f"made {folder}: {counted(len(sweep.points()), 'point')}")
+    counts = {each: given.pop(f"{each}_count") for each in ("random", "sobol", "optuna")}
+    drawn = [each for each, count in counts.items() if count is not None]
+    if len(drawn) > 1:
+        raise UsageError(f"--{drawn[0]} and --{drawn[1]} contradict each other. Give one.")
+    if metric is not None and halve is not None:
+        raise UsageError("--metric and --halve contradict each other. Give one.")
+    if halve is not None and not given["rungs"]:
+        raise UsageError("--halve METRIC needs the steps of its rungs: --rungs STEP,STEP.")
+    sampler = drawn[0] if drawn else "grid"
+    compared = metric or halve
+    asked = given | {"set": said, "sampler": sampler, "count": counts.get(sampler)}
+    wanted = SweepSpec(base="", metric=str(goal(compared)) if compared is not None else None, **asked)
+    sweep = make_sweep(config / configs.NAME if config.is_dir() else config, wanted, name)
+    folder, count = _short(sweep.folder), wanted.count or len(sweep.points())
+    say(f"made {folder}: {counted(count, 'point')}")
     further = {"sweep show": "compare them"}
     if is_apart:
         further |= {"sweep next": "print the commands that train them"}
     else:
-        known = notes.read()
-        entries = {name: place.apply(entry, known) for name, entry in entries_of(sweep).items()}
-        QueueFolder().add_all(entries)
-        say(f"added {counted(len(entries), 'run')} to the queue")
-        if lack := warning(known, Queue(entries)):
+        queue, known = QueueFolder(), notes.read()
+        added = queue_next(queue, sweep, _entry_like(place), known.slots)
+        say(f"added {counted(len(added), 'run')} to the queue")
+        if lack := warning(known, queue.read()):
             say(lack, err=True)
     for typed, what in further.items():
         say(f"  {options.command_line(typed)} {shlex.quote(str(folder))}   {what}")
+
+
+def _entry_like(place: QueueOptions) -> QueueEntry:
+    """Return an entry with the options of those to add."""
+    return place.apply(QueueEntry(config="", logdir="", folder=""), notes.read())
 
 
 @command.command("show", cls=CommandWithExamples, examples=_SHOW)
@@ -165,12 +180,29 @@ def command_show(folder: Path, metric: str | None, image: Path | None, as_json: 
 
 @command.command("next", cls=CommandWithExamples, examples=_NEXT)
 @click.argument("folder", type=GivenPath(path_type=Path, file_okay=False))
-def command_next(folder: Path) -> None:
+@click.option(
+    "-n",
+    "--at-a-time",
+    type=Whole(1),
+    default=1,
+    show_default=True,
+    help="How many points of Optuna may be under way.",
+)
+@click.option("--queue", "is_queued", is_flag=True, help="Add the points to the queue in place of printing them.")
+def command_next(folder: Path, at_a_time: int, is_queued: bool) -> None:
     """Print the command of each point that trains now, and nothing when the sweep is over.
 
     If the sweep has rungs, that is each point up to its next rung. When all are there, the next call prints the best.
     """
     sweep = Sweep.read(folder)
+    if is_queued:
+        queue = QueueFolder()
+        like = [each for each in queue.read().entries.values() if each.sweep == str(sweep.folder)]
+        added = queue_next(queue, sweep, like[0] if like else _entry_like(QueueOptions(0, None, 0)), at_a_time)
+        say(f"added {counted(len(added), 'run')} to the queue")
+        return
+    results = {point.name: sweep.result(point) for point in sweep.points()}
+    sweep.grow(results, at_a_time)
     points = {point.name: point for point in sweep.points()}
     results = {name: sweep.result(point) for name, point in points.items()}
     for name, max_steps in sweep.next(results).items():
