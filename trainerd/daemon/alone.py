@@ -1,4 +1,4 @@
-"""A process of which a user has one at a time."""
+"""A kind of process that runs once for each user."""
 
 from __future__ import annotations
 

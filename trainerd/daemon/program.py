@@ -87,7 +87,7 @@ class DaemonHost:
         It takes no lock, since the daemon has locked the run directory.
 
         Raises:
-          EntryError: it is another run directory than the daemon's, or a script has not asked for its parameters.
+          EntryError: the run directory differs from the daemon's, or a script has not asked for its parameters.
           Paused: the program had a session already, and was asked to pause in it or since.
         """
         if rundir is None or not self.owns(rundir):

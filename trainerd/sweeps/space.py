@@ -26,7 +26,7 @@ _RANGE = re.compile(r"(?P<kind>[a-z]+)\((?P<low>[^(),]+),(?P<high>[^(),]+)\)")
 
 @dataclass(frozen=True)
 class Choice:
-    """Some values, one of which is taken."""
+    """Values from which one is taken."""
 
     values: tuple[Any, ...]
 

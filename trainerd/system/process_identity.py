@@ -10,7 +10,7 @@ import psutil
 
 _TICKS_PER_SEC = os.sysconf("SC_CLK_TCK")
 _NICE = 10
-_MOST = 4096  # bytes, of which the kernel writes some hundred
+_MOST = 4096  # bytes; the kernel writes some hundred
 _DEAD = "ZX"  # it has ended, and its parent has not asked for its exit status
 
 

@@ -60,7 +60,7 @@ class _Rungs(click.ParamType):  # type: ignore[type-arg]  # generic since click 
 
 
 class _SweepGroup(GroupWithExamples):
-    """Makes a sweep, unless the first word is another of its commands."""
+    """Makes a sweep, unless the first word names another command of it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words."""
