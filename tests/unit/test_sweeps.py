@@ -439,6 +439,23 @@ def test_optuna_chooses_each_point_by_the_results_before(
     assert read_standing(sweep).best is not None
 
 
+def test_the_points_of_optuna_are_those_of_a_script_wherever_they_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("optuna")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+    asked: dict[str, Any] = {"sampler": "optuna", "count": 2, "metric": "min loss"}
+    sweep = make_sweep(tmp_path / "train.py", wanted("params.rate=1.0,2.0", **asked), "s")
+    monkeypatch.chdir("/")
+    [point] = sweep.grow({})
+    config = parse.load(point.config)
+    assert (config.script_path, config.rundir) == (tmp_path / "train.py", tmp_path / "sweeps" / "s" / "001")
+    with pytest.raises(ConfigError, match="--set max_step=1: there is no such key"):
+        make_sweep(tmp_path / "train.py", wanted("max_step=1,2", **asked), "t")
+    assert not (tmp_path / "sweeps" / "t").exists()
+
+
 def test_a_run_that_ends_before_a_rung_is_compared_by_its_last_value(tmp_path: Path) -> None:
     sweep = make_sweep(project(tmp_path), wanted("params.rate=1.0", metric="min loss", rungs=(10, 30)), "lr")
     [point] = sweep.points()

@@ -136,7 +136,7 @@ class Sweep:
         by_number = {int(name) - 1: each for name, each in results.items()}
         axes = space.read_space(self.spec.set)
         found = chosen_points(self.folder, axes, goal, self.spec.seed, by_number, count)
-        base = configs.load(self.folder / self.spec.base)
+        base = self._base()
         text, new = _text_of(base, self.folder), set[str]()
         for number, point in found.items():
             called = f"{number + 1:03d}"
@@ -145,6 +145,12 @@ class Sweep:
                 write_atomic(path, _point_text(text, base, self.folder, called, point).encode())
             new.add(called)
         return [point for point in self.points() if point.name in new]
+
+    def _base(self) -> Config:
+        """Read the config that the points are made of. The folder of a script is the one that the sweep was made in."""
+        base = configs.load(self.folder / self.spec.base)
+        is_bare = base.path is not None and is_script(base.path)
+        return replace(base, folder=self.folder.parent.parent) if is_bare else base
 
     def next(self, results: Mapping[str, PointResult]) -> dict[str, int | None]:
         """Return the points that are to train now, each with the step to which it trains: `--max-steps`.
@@ -181,10 +187,8 @@ def make_sweep(config_path: Path, wanted: SweepSpec, name: str | None) -> Sweep:
     base = configs.load(config_path)
     assert base.path is not None
     wanted.require_sound()
-    if wanted.sampler == "optuna":
-        require_optuna()
-    points = wanted.choose()
-    _require_taken(base, space.read_space(wanted.set))
+    axes, points = space.read_space(wanted.set), wanted.choose()
+    _require_taken(base, axes)
     parent = (base.folder if is_script(base.path) else base.path.parent) / SWEEPS
     folder = parent / (_free_name(parent) if name is None else _checked(name))
     if mistake := logdir_mistake(folder):
@@ -192,6 +196,9 @@ def make_sweep(config_path: Path, wanted: SweepSpec, name: str | None) -> Sweep:
     require_free(folder, "Choose another --name.")
     files = {spec.NAME: _with_base(wanted, base.path, folder).to_toml()}
     text, digits = _text_of(base, folder), max(3, len(str(len(points))))
+    if wanted.sampler == "optuna":  # which chooses the points later: the first values of all keys show mistakes now
+        require_optuna()
+        _point_text(text, base, folder, "001", {key: axis.at(0.0) for key, axis in axes.items()})
     for number, point in enumerate(points, 1):
         called = f"{number:0{digits}d}"
         files[f"{called}.toml"] = _point_text(text, base, folder, called, point)
