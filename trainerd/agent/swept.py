@@ -106,6 +106,11 @@ class Promotions:
                     self._choosing.append(subprocess.Popen(command, stdin=null, stdout=null, cwd=folder))
                 return
             results = {point.name: sweep.result(point) for point in sweep.points()}
+            final = {name for name, stage in stages.items() if stage in (Stage.FAILED, Stage.DONE)}
+            results = {  # one that is tried again has not failed
+                name: result if name_of(sweep, name) in final else replace(result, is_failed=False)
+                for name, result in results.items()
+            }
         except ConfigError as error:
             log.error("the sweep %s cannot continue: %s", folder, error, extra={"event": "agent-failed"})
             return
