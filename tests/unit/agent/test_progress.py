@@ -9,6 +9,7 @@ import pytest
 from trainerd.agent.entry import QueueEntry
 from trainerd.agent.notes import AgentNotes, EntryNotes
 from trainerd.agent.progress import EntryProgress, Observed, Stage, StartResult, follow
+from trainerd.loop.outcome import PAUSED, PAUSED_EARLY, Outcome
 from trainerd.rundir.state import Phase, State
 
 ENTRY = QueueEntry(config="a.toml", logdir="/a", folder="/")
@@ -187,3 +188,12 @@ def test_a_run_that_ended_while_no_agent_ran_is_seen() -> None:
     assert after(STARTS, state(Phase.FINISHED)).stage is Stage.DONE
     assert after(STARTS, state(Phase.FAILED, error="boom")).stage is Stage.FAILED
     assert after(TRAINS, running=True) == TRAINS
+
+
+@pytest.mark.parametrize("outcome", [PAUSED, PAUSED_EARLY])
+def test_what_a_person_paused_is_known_by_what_the_run_says_also_before_its_first_step(outcome: Outcome) -> None:
+    for stage in (Stage.STARTING, Stage.TRAINING):
+        said = state(Phase.PAUSED, ended=outcome.reason("the file `pause`"))
+        assert after(replace(TRAINS, stage=stage), said).stage is Stage.PAUSED
+        said = state(Phase.PAUSED, ended=outcome.reason("the agent: gives its place to b"))
+        assert after(replace(TRAINS, stage=stage), said).stage is Stage.WAITING
