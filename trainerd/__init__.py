@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trainerd import keras as keras
     from trainerd.checkpoints.contents.kept import keep
     from trainerd.job.definition import GraphJob, Job, KerasJob
+    from trainerd.job.params import params
     from trainerd.job.settable import Settable
     from trainerd.programs.estimator.estimator import Estimator
     from trainerd.programs.estimator.export.receivers import (
@@ -91,6 +92,7 @@ __all__ = [
     "make_early_stopping_hook",
     "make_export_strategy",
     "make_parsing_export_strategy",
+    "params",
     "run_experiment",
     "stop_if_higher_hook",
     "stop_if_lower_hook",
@@ -136,6 +138,7 @@ _LATER = {
     "make_early_stopping_hook": "trainerd.programs.experiment.early_stopping",
     "make_export_strategy": "trainerd.programs.experiment.export.strategies",
     "make_parsing_export_strategy": "trainerd.programs.experiment.export.strategies",
+    "params": "trainerd.job.params",
     "run_experiment": "trainerd.programs.experiment.run",
     "stop_if_higher_hook": "trainerd.programs.experiment.early_stopping",
     "stop_if_lower_hook": "trainerd.programs.experiment.early_stopping",

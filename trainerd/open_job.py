@@ -155,7 +155,7 @@ def _load(config: Config) -> AnyJob | Program | Scheduled:
     if config.devices is not None:
         import_module(config.entry, config.folder)  # it may configure the devices
     with default_logdir(logdir), strategy().scope() if config.devices is not None else contextlib.nullcontext():
-        return load_job(config.entry, config.folder, offered, _as_scheduled)
+        return load_job(config.entry, config.folder, offered, _as_scheduled, config.params)
 
 
 def _as_scheduled(found: object) -> Scheduled | None:

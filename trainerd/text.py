@@ -86,6 +86,12 @@ def no_metric(wanted: str, metrics: Iterable[str]) -> str | None:
     return f"the job has no metric {wanted!r}. {hint}"
 
 
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """Return " Did you mean NAME?" with the nearest of the names that exist; empty if none is near."""
+    near = difflib.get_close_matches(given, list(known), n=1)
+    return f" Did you mean {near[0]}?" if near else ""
+
+
 def figure(value: float) -> str:
     """Format a metric. state.json has null for NaN and for both infinities, so they look the same here."""
     return f"{value:.5g}" if math.isfinite(value) else "not finite"

@@ -23,8 +23,8 @@ def test_the_wheel_is_the_package_its_units_and_its_license(wheel: Path) -> None
     package = {path for path in tracked() if path.startswith("trainerd/")}
     assert {"trainerd/py.typed", "trainerd/examples/digits.csv.gz", "trainerd/examples/starter/job.py"} <= package
     data, info = f"trainerd-{__version__}.data/data", f"trainerd-{__version__}.dist-info"
-    shipped = ("trainerd.service", "trainerd@.service", "trainerd-watch.service", "trainerd-copy@.service")
-    units = {f"{data}/share/trainerd/systemd/{unit}" for unit in shipped}
+    shipped = ("trainerd", "trainerd@", "trainerd-watch", "trainerd-copy@", "trainerd-agent")
+    units = {f"{data}/share/trainerd/systemd/{unit}.service" for unit in shipped}
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     described = {f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "top_level.txt")}

@@ -27,10 +27,10 @@ def wait_for_file(name: str) -> None:
         time.sleep(0.01)
 
 
-def counter() -> trainerd.Job:
-    """p goes up by 2 a step."""
+def counter(by: float = 2.0) -> trainerd.Job:
+    """p goes up by 2 a step, or by another number."""
     p = tf.Variable(0.0, dtype=tf.float64)
-    return trainerd.Job(lambda: {"p": p.assign_add(2.0)}, state={"p": p})
+    return trainerd.Job(lambda: {"p": p.assign_add(by)}, state={"p": p})
 
 
 def deaf() -> trainerd.Job:
@@ -63,6 +63,22 @@ def exact() -> trainerd.Job:
     return trainerd.Job(
         train_step, dataset=dataset, state={"w": w, "w32": w32, "random": random, "optimizer": optimizer}
     )
+
+
+def paced() -> trainerd.Job:
+    """`exact`, whose steps take long while there is a file `slow`."""
+    job = exact()
+    step = job.train_step
+
+    def wait() -> float:
+        time.sleep(0.04 if (HERE / "slow").exists() else 0.0)
+        return 0.0
+
+    def train_step(batch: tf.Tensor) -> dict[str, tf.Tensor]:
+        with tf.control_dependencies([tf.py_function(wait, [], tf.float32)]):
+            return dict(step(batch))
+
+    return dataclasses.replace(job, train_step=train_step)
 
 
 def cached() -> trainerd.Job:

@@ -120,6 +120,25 @@ def test_sighup_reads_the_config_again(start: Start, project: Path) -> None:
     assert len(saved(run.rundir)) <= 2
 
 
+def test_a_parameter_is_set_for_one_start_and_survives_a_reload(start: Start, project: Path) -> None:
+    write_config(project, more="[params]\nby = 4.0\n")
+    first = start("run", "--set", "params.by=0.5", "--set", "checkpoint.keep_last=9")
+    assert first.until_training(step=100).params == {"by": 0.5}
+    first.signal(signal.SIGHUP)
+    first.until_printed("the configuration was read again")
+    assert first.pause() == 0
+    (step,) = saved(first.rundir)
+    found = manifest.read(first.rundir.manifest(step))
+    assert found.metrics == {"p": step / 2} and found.fingerprint["config.checkpoint.keep_last"] == "9"
+    assert "`params` has changed" not in first.text and "--set params.by=0.5 --set checkpoint" in first.text
+    second = start("run", "--max-steps", str(step + 10))
+    assert second.end() == 0 and "config.params.by: 0.5 → 4.0" in second.text
+    assert second.state.metrics["p"] == step / 2 + 40
+    third = start("run", "--set", "params.bi=1.0", "--forever")
+    assert third.end() == 69
+    assert "entry = 'jobs:counter': [params] has 'bi', and the function has no such argument. Did you" in third.text
+
+
 def saved_loosely(path: Path) -> list[Path]:
     """The manifests there are, while checkpoints come and go."""
     return list(path.glob("model.ckpt-*.json"))

@@ -16,7 +16,7 @@ from tests.process.trainers import Trainer, saved
 from tests.waiting import wait_for
 from trainerd.rundir import run_events
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.state import Phase
+from trainerd.rundir.state import Phase, read_state
 
 SCRIPT = """
 import os, sys
@@ -51,6 +51,22 @@ def paused(start: Start, project: Path, script: str, more: str) -> Trainer:
     run.until_training(20)
     assert run.pause() == 0, run.text
     return run
+
+
+def test_a_script_without_a_config_gets_the_parameters_of_the_command_line(start: Start, project: Path) -> None:
+    asked = (
+        SCRIPT.replace('"run"', '"runs/train"')
+        .replace("options =", "params = trainerd.params(epochs=1)\noptions =")
+        .replace("epochs=1, **", "**params, **")
+    )
+    (project / "train.py").write_text(asked)
+    (project / "fast").touch()
+    run = start("run", "train.py", "--set", "params.epochs=2")
+    assert run.end() == 0 and "epochs [0, 1, 1, 2]" in run.text
+    state = read_state(RunDirectory(project / "runs" / "train").state)
+    assert state is not None and state.params == {"epochs": 2}
+    wrong = start("run", "train.py", "--set", "params.epoch=2")
+    assert wrong.end() == 69 and "[params] has 'epoch'" in wrong.text and "Did you mean 'epochs'?" in wrong.text
 
 
 def test_a_script_is_paused_resumes_and_is_the_run_of_its_own_process(start: Start, project: Path) -> None:

@@ -25,7 +25,13 @@ from tests.process.trainers import saved
 from tests.tensorflow.chromium import Page as Tab
 from tests.tensorflow.chromium import browser, end_group, fetch, poll
 from tests.unit.watch.test_run_reader import record
+from trainerd.agent import notes as agent_notes
+from trainerd.agent.entry import QueueEntry
+from trainerd.agent.notes import AgentNotes, EntryNotes
+from trainerd.agent.progress import EntryProgress
+from trainerd.agent.queue_folder import QueueFolder
 from trainerd.checkpoints import manifest
+from trainerd.rundir import registry
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State
 from trainerd.watch.page.server import Page
@@ -72,22 +78,70 @@ def test_a_person_sees_the_curve_saves_and_pauses(start: Start, project: Path, t
     with served([run.rundir.path]) as url:
         tab.open(url)
         poll(lambda: tab.run(POINTS) > 20, "the curve")
-        assert tab.run(TEXT, ".run h2") == "run" and tab.run(TEXT, ".phase") == "training"
+        assert tab.run(TEXT, ".run h2") == "run" and tab.run(TEXT, "#rows .phase") == "training"
         before = saved(run.rundir)
         tab.run(BUTTON, "Save now")
         poll(lambda: saved(run.rundir) != before, "a checkpoint")
         assert manifest.read(run.rundir.manifest(saved(run.rundir)[0])).reason == "request"
-        poll(lambda: tab.run(TEXT, ".answer") == f"saved step {saved(run.rundir)[0]:,}", "the answer")
+        poll(lambda: tab.run(TEXT, "#details .answer") == f"saved step {saved(run.rundir)[0]:,}", "the answer")
         poll(lambda: tab.run(COUNT, ".chart > svg .m-checkpoint") == len(saved(run.rundir)), "its mark")
         tab.run(BUTTON, "Pause")
         assert tab.run(COUNT, "button.sure") == 1 and not run.rundir.pause.exists()
         run.until_training(run.state.step + 10)
         tab.run(BUTTON, "Pause")  # where it was changed of mind meanwhile
-        tab.run(BUTTON, "Pause? Press again")
+        tab.run(BUTTON, "Really pause?")
         assert run.end() == 0 and run.state.phase is Phase.PAUSED
-        poll(lambda: tab.run(TEXT, ".phase") == "paused", "the page to say so")
+        poll(lambda: tab.run(TEXT, "#rows .phase") == "paused", "the page to say so")
         assert tab.run(COUNT, ".actions button:disabled") == 2
         assert not violations(tab)
+
+
+QUEUE = "return [...document.querySelectorAll('#entries .name')].map(each => each.textContent)"
+PRESS = """
+const name = each => each.querySelector('.name').textContent;
+const entry = [...document.querySelectorAll('#entries li')].find(each => name(each) === arguments[0]);
+const button = [...entry.querySelectorAll('button')].find(each => each.textContent === arguments[1] && !each.hidden);
+return button !== undefined && (button.click(), true);
+"""
+
+
+def test_a_person_changes_the_queue(tab: Tab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a desk and on a phone; the moment is in the time of the browser."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    paths = {name: RunDirectory(tmp_path / "runs" / name) for name in ("first", "second", "third")}
+    for rundir in paths.values():
+        rundir.create()
+        State(Phase.PAUSED, step=3, max_steps=1000).write(rundir.state)
+    registry.remember(paths["third"], Path(__file__))
+    queue = QueueFolder()
+    for name in ("first", "second"):
+        queue.add(name, QueueEntry(config="/a.toml", logdir=str(paths[name].path), folder="/"))
+    with served([each.path for each in paths.values()]) as url:
+        tab.resize(390, 844)
+        tab.prefer("dark")
+        tab.open(f"{url}/#open=third")
+        poll(lambda: tab.run(QUEUE) == ["first", "second"], "the queue")
+        assert "No agent runs" in tab.run(TEXT, "#queue-said") and not violations(tab)
+        tab.resize(1400, 844)
+        tab.prefer("light")
+        assert tab.run(PRESS, "second", "Move up")
+        poll(lambda: tab.run(QUEUE) == ["second", "first"], "the new order")
+        assert tab.run(PRESS, "first", "Pause") and not queue.read().entries["first"].paused
+        assert tab.run(TEXT, "#queue-answer") == "Press Pause again to pause this entry and its run."
+        assert tab.run(PRESS, "first", "Really pause?")
+        poll(lambda: tab.run(PRESS, "first", "Resume"), "its button")
+        poll(lambda: not queue.read().entries["first"].paused, "the entry to wait again")
+        assert tab.run(PRESS, "second", "Remove") and tab.run(PRESS, "second", "Really remove?")
+        poll(lambda: tab.run(QUEUE) == ["first"], "the entry to go")
+        tab.run(BUTTON, "Add to queue")
+        poll(lambda: tab.run(QUEUE) == ["first", "third"], "the run to join")
+        assert not violations(tab) and list(queue.read().entries) == ["first", "third"]
+        tab.run("document.querySelector('#entries .name').click()")
+        poll(lambda: tab.run(COUNT, "#details .run") == 2, "the details of the run")
+        paused = EntryNotes(EntryProgress(since=queue.read().entries["first"].since), "/", "waits until 20:00", 1e9)
+        agent_notes.write(AgentNotes(entries={"first": paused}))
+        moment = tab.run("return clock(1e9)")
+        poll(lambda: tab.run(TEXT, "#entries .why") == f"until {moment}", "the moment")
 
 
 def violations(tab: Tab) -> list[str]:

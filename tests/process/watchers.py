@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from tests.process.services import Service
 
 SECRET = "tk_SoVerySecret"
 
@@ -77,7 +75,7 @@ def write_settings(path: Path, *channels: str, more: str = "", page: str = 'list
     return path
 
 
-class Watcher:
+class Watcher(Service):
     """One process of `trainerd watch`.
 
     Args:
@@ -87,29 +85,7 @@ class Watcher:
     """
 
     def __init__(self, settings: Path, output: Path, state: Path) -> None:
-        self.output = output
-        with output.open("a") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "trainerd", "watch", "--config", str(settings)],
-                stdout=file,
-                stderr=file,
-                env={**os.environ, "XDG_STATE_HOME": str(state)},
-            )
-
-    @property
-    def text(self) -> str:
-        """All that it printed."""
-        return self.output.read_text(errors="replace")
-
-    def kill(self) -> None:
-        """Kill it."""
-        self.process.kill()
-        self.process.wait()
-
-    def end(self, number: int = signal.SIGTERM) -> int:
-        """Ask it to end; its exit code."""
-        self.process.send_signal(number)
-        return self.process.wait(60)
+        super().__init__(["watch", "--config", str(settings)], output, state)
 
 
 Watch = Callable[..., Watcher]

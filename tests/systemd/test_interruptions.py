@@ -134,7 +134,7 @@ def test_a_daemon_is_paused_with_its_last_step_before_a_reboot(watcher: Machine)
     until_it_delays(watcher)
     watcher.reboot()
     state = state_of(watcher)
-    assert state.phase is Phase.PAUSED and "the file `pause`" in (state.ended or "")
+    assert state.phase is Phase.PAUSED and "the watcher: the machine shuts down" in (state.ended or "")
     rundir = RunDirectory(watcher.path(f"{FOLDER}/run"))
     assert max(rundir.steps()) == state.step > 0
     manifest.verify(manifest.read(rundir.manifest(state.step)), rundir.path)

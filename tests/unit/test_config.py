@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from trainerd.config import parse, schema
+from trainerd.config import fingerprint, parse, schema
+from trainerd.config.fingerprint import of_config
 from trainerd.config.metric_goals import Best, MetricTarget
+from trainerd.config.training_hours import TrainingHours
 from trainerd.errors import ConfigError
 
 MINIMAL = 'entry = "job:job"\nlogdir = "runs/a"\n'
@@ -39,6 +41,17 @@ def test_paths_start_at_the_configs_folder(tmp_path: Path, monkeypatch: pytest.M
     c = load(tmp_path, 'entry = "a.b:c.d"\nlogdir = "/abs/ü x"\n')
     assert c.rundir == Path("/abs/ü x")
     assert c.folder == tmp_path
+
+
+def test_paths_start_at_the_folder_of_the_job(tmp_path: Path) -> None:
+    (tmp_path / "sweeps").mkdir()
+    c = load(tmp_path / "sweeps", MINIMAL + 'job_folder = ".."\n')
+    assert (c.folder, c.rundir, c.path) == (tmp_path, tmp_path / "runs/a", tmp_path / "sweeps/trainerd.toml")
+    assert "config.job_folder" not in of_config(c), "the place of a run changes nothing of the training"
+    (tmp_path / "sweeps" / "trainerd.toml").write_text('job_folder = ".."\nlogdir = "b"\nwrong = 1\n')
+    assert parse.load_rundir(tmp_path / "sweeps" / "trainerd.toml") == tmp_path / "b"
+    script = load(tmp_path / "sweeps", 'entry = "a/train.py"\nlogdir = "b"\njob_folder = ".."\n')
+    assert script.script_path == tmp_path / "a/train.py"
 
 
 def test_every_mistake_is_reported_at_once(tmp_path: Path) -> None:
@@ -196,3 +209,34 @@ def test_a_file_that_is_not_toml_is_reported_with_its_line(tmp_path: Path, text:
     with pytest.raises(ConfigError) as raised:
         parse.load(tmp_path / "trainerd.toml")
     assert says in str(raised.value) and ("quotes" in str(raised.value)) == ("logdir" in text)
+
+
+# ---------------------------------------------------------------------- [when]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ('hours = "25:00-08:00"', "when.hours: there is no 25:00. A day is from 00:00 to 24:00, got '25:00-08:00'"),
+        ('hours = ["20:00-22:00", "8-9"]', "when.hours: expected a span such as \"20:00-08:00\", got '8-9'"),
+        ("hours = 20", "when.hours: expected a string, or a list of one or more, got 20"),
+        ("hours = []", "when.hours: expected a string, or a list of one or more, got []"),
+        ("days = []", "when.days: expected a string, or a list of one or more, got []"),
+        ('days = "mon-fry"', "when.days: expected days such as"),
+        ("resume_temp = 70", "when.resume_temp: it needs a `max_temp`"),
+        ("max_temp = 80\nresume_temp = 80", "below `max_temp`, which is 80, got 80"),
+        ("idle_min = 10", "when.idle_min: there is no such key. Did you mean `when.idle_mins`?"),
+    ],
+)
+def test_hours_that_never_come_are_a_mistake(tmp_path: Path, lines: str, message: str) -> None:
+    assert message in "\n".join(mistakes(tmp_path, f"{MINIMAL}[when]\n{lines}\n"))
+
+
+def test_without_hours_and_days_every_hour_is_right(tmp_path: Path) -> None:
+    assert load(tmp_path, f"{MINIMAL}[when]\nidle_mins = 10\n").when.parsed_hours() is None
+    assert load(tmp_path, f'{MINIMAL}[when]\ndays = "sat"\n').when.parsed_hours() == TrainingHours(days=frozenset({5}))
+
+
+def test_when_is_not_trained(tmp_path: Path) -> None:
+    plain = fingerprint.of_config(load(tmp_path, MINIMAL))
+    assert fingerprint.of_config(load(tmp_path, f'{MINIMAL}[when]\nhours = "20:00-08:00"\nmax_temp = 80\n')) == plain

@@ -15,7 +15,7 @@ import re
 import shlex
 import textwrap
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from types import UnionType
@@ -27,8 +27,12 @@ import pytest
 from msgspec import Meta
 
 from tools.site import pages
+from trainerd.agent.entry import QueueEntry
+from trainerd.agent.progress import Stage
+from trainerd.agent.settings import AgentSettings
+from trainerd.agent.shown import ShownEntry
 from trainerd.cli.app import COMMANDS, cli
-from trainerd.config import parse, schema
+from trainerd.config import parse, schema, tables
 from trainerd.daemon import log_handlers
 from trainerd.errors import NotRunningError, every_class
 from trainerd.job.definition import GraphJob, Job, KerasJob
@@ -42,6 +46,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "trainerd").rglob("*.md")])
 CONFIG, JOBS, KERAS, SYSTEMD = (DOCS / f"{name}.md" for name in ("config", "jobs", "keras", "systemd"))
+SEVERAL_RUNS = DOCS / "guides" / "several-runs.md"
 EXIT_CODES, RUN_DIRECTORY, JSON = (DOCS / f"{name}.md" for name in ("exit-codes", "run-directory", "json-output"))
 README_LINES = 130
 
@@ -91,8 +96,10 @@ def plain_type(kind: Any) -> str:
     bounds = [m for m in getattr(kind, "__metadata__", ()) if isinstance(m, Meta)]
     least = next((m.ge for m in bounds if m.ge is not None), None)
     base = get_args(kind)[0] if hasattr(kind, "__metadata__") else kind
+    if get_origin(base) is Mapping:
+        return "table"
     if get_origin(base) is tuple:
-        return f"list of {plain_type(get_args(base)[0])}s"
+        return f"list of {plain_type(get_args(base)[0]).partition(',')[0]}s"
     words = {int: "whole number", float: "number", str: "string", bool: "`true` or `false`"}[base]
     return words if least is None else f"{words}, {least} or more"
 
@@ -111,7 +118,9 @@ def plain_default(value: Any) -> str:
 
 
 def keys_of(table: str) -> list[tuple[str, Any, Any]]:
-    """The keys of one table of the config; "top" for those in none."""
+    """The keys of one table of the config; "top" for those in none, "agent" for those of agent.toml."""
+    if table == "agent":
+        return tables.keys_of(AgentSettings)
     found = [(key.rpartition("."), kind, field) for key, kind, field in schema.every_key()]
     return [(parts[2], kind, field) for parts, kind, field in found if (parts[0] or "top") == table]
 
@@ -123,7 +132,8 @@ def key_table(table: str) -> str:
         unit, text = field.metadata["unit"], field.metadata["text"].replace("|", "\\|")
         anchor = key if table == "top" else f"{table}.{key}"
         cell = f'<a id="{anchor}"></a>[`{key}`](#{anchor})'
-        rows.append(f"| {cell} | {plain_type(kind)} | {unit} | {plain_default(field.default)} | {text} |")
+        default = None if field.default_factory is not MISSING else field.default
+        rows.append(f"| {cell} | {plain_type(kind)} | {unit} | {plain_default(default)} | {text} |")
     return "\n".join(rows) + "\n"
 
 
@@ -147,14 +157,14 @@ def with_tables(page: str) -> str:
     return BLOCK.sub(made, page)
 
 
-@pytest.mark.parametrize("path", [CONFIG, EXIT_CODES], ids=name)
+@pytest.mark.parametrize("path", [CONFIG, EXIT_CODES, SEVERAL_RUNS], ids=name)
 def test_tables_are_what_the_code_says(path: Path) -> None:
     assert read(path) == with_tables(read(path)), "run `.venv/bin/python -m tests.unit.test_docs`"
 
 
 def test_every_table_of_the_config_is_on_its_page() -> None:
-    tables = {key.rpartition(".")[0] or "top" for key, _, _ in schema.every_key()}
-    assert {match[3] for match in BLOCK.finditer(read(CONFIG))} == tables
+    found = {key.rpartition(".")[0] or "top" for key, _, _ in schema.every_key()}
+    assert {match[3] for match in BLOCK.finditer(read(CONFIG))} == found
 
 
 def test_the_exit_codes_are_on_their_page() -> None:
@@ -231,6 +241,12 @@ def test_signals_are_those_that_are_handled() -> None:
 def test_the_fields_of_the_state_are_on_their_page(heading: str, fields: list[str]) -> None:
     text = section(JSON, heading).split("\n###")[0]
     assert sorted(first_cells(text)) == sorted(fields)
+
+
+def test_the_fields_of_the_queue_are_on_their_page() -> None:
+    row = next(line for line in read(JSON).splitlines() if line.startswith("| `trainerd queue --json`"))
+    shown = ShownEntry("a", QueueEntry(config="", logdir="", folder=""), Stage.WAITING)
+    assert set(re.findall(r"`([^`]+)`", row)) >= {*shown.to_json(), *map(str, Stage)}
 
 
 def test_the_files_of_a_run_directory_are_on_their_page(tmp_path: Path) -> None:
@@ -310,6 +326,9 @@ def test_toml_blocks_are_configs_or_parts_of_one(path: Path) -> None:
         if set(data) <= {"watch", "page", "interruptions"}:
             settings.parse(data)
             continue
+        if set(data) <= {f.name for f in dataclasses.fields(AgentSettings)}:
+            assert (found := tables.Tables(AgentSettings)).read(data), found.mistakes
+            continue
         whole = data if "entry" in data else {"entry": "job:job", "logdir": "runs/a", **data}
         parse.parse(whole)
 
@@ -351,5 +370,5 @@ def test_the_license_is_the_one_that_is_declared() -> None:
 
 
 if __name__ == "__main__":
-    for generated in (CONFIG, EXIT_CODES):
+    for generated in (CONFIG, EXIT_CODES, SEVERAL_RUNS):
         generated.write_text(with_tables(read(generated)), encoding="utf-8")

@@ -21,8 +21,8 @@ from tests.unit.conftest import Cli
 from tests.unit.test_planted import HOSTILE
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
-from trainerd.cli import install_plan
-from trainerd.cli.installed import service_of
+from trainerd.cli.install import plan as install_plan
+from trainerd.cli.install.installed import service_of
 from trainerd.config.schema import CheckpointConfig, Config
 from trainerd.config.software import installed
 from trainerd.daemon.systemd import units as unit_files

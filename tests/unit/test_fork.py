@@ -16,6 +16,7 @@ from trainerd.config import parse
 from trainerd.errors import StorageError, UsageError
 from trainerd.history.fork import fork, origin_of
 from trainerd.history.rollback import RollbackTarget
+from trainerd.rundir import registry
 from trainerd.rundir.paths import RunDirectory
 
 
@@ -129,6 +130,21 @@ def test_the_config_of_a_fork_is_the_config_with_its_changes(cli: Cli, tmp_path:
     config = parse.load(tmp_path / "b.toml")
     assert config.max_steps == 70 and config.checkpoint.best == "min loss" and config.rundir == tmp_path / "runs" / "b"
     assert parse.load(tmp_path / "trainerd.toml").max_steps == 50
+
+
+def test_the_config_of_a_fork_is_made_of_that_of_the_run_and_not_of_the_one_that_is_here(
+    cli: Cli, tmp_path: Path
+) -> None:
+    (tmp_path / "there" / "sweeps").mkdir(parents=True)
+    rundir = project(tmp_path / "there")
+    config = tmp_path / "there" / "sweeps" / "001.toml"
+    config.write_text('entry = "job:job"\nlogdir = "run"\njob_folder = ".."\nseed = 7\n')
+    (tmp_path / "trainerd.toml").write_text('entry = "other:job"\nlogdir = "other"\n')
+    registry.remember(rundir, config)
+    assert cli("fork", "run", "20", "new", "--set", "max_steps=70")[0] == 0
+    found = parse.load(tmp_path / "there" / "sweeps" / "new.toml")
+    assert (found.entry, found.seed, found.max_steps) == ("job:job", 7, 70)
+    assert (found.folder, found.rundir) == (tmp_path / "there", tmp_path / "new")
 
 
 def test_without_changes_there_is_no_other_config(cli: Cli, tmp_path: Path) -> None:

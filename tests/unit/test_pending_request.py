@@ -11,7 +11,7 @@ from trainerd.errors import NotRunningError
 from trainerd.rundir import lock
 from trainerd.rundir.lock import Holder
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.pending_request import PendingRequest
+from trainerd.rundir.requests.pending_request import PendingRequest
 from trainerd.rundir.state import Answer, Phase, State
 
 

@@ -25,8 +25,8 @@ from trainerd.loop.changes.trouble import bad_turn
 from trainerd.loop.contract import Steps
 from trainerd.loop.flag import Request
 from trainerd.loop.minima.valleys import Valleys
-from trainerd.rundir import set_requests
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.requests import set_requests
 from trainerd.rundir.state import Phase
 
 

@@ -16,9 +16,9 @@ from tests.waiting import wait_for
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.ticker import POLL_SECS, Ticker
 from trainerd.rundir import request_files
-from trainerd.rundir.answers import Answers
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
+from trainerd.rundir.requests.answers import Answers
 from trainerd.rundir.state import State
 
 
@@ -79,6 +79,22 @@ def test_a_pause_file_is_consumed(odd_rundir: RunDirectory) -> None:
     odd_rundir.pause.touch()
     assert request_files.consume_pause(odd_rundir)
     assert not request_files.consume_pause(odd_rundir)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("", "the file `pause`"),
+        ("the agent: waits until 20:00\n", "the agent: waits until 20:00"),
+        ("\x1b[2J" + "x" * 300, ("\\x1b[2J" + "x" * 300)[:200]),
+    ],
+)
+def test_a_pause_file_says_who_asks(odd_rundir: RunDirectory, content: str, expected: str) -> None:
+    assert request_files.who_asks_for_pause(odd_rundir) is None
+    odd_rundir.pause.write_text(content)
+    flag = Flag()
+    Ticker(flag, odd_rundir).poll()
+    assert flag.take() == {Request.PAUSE} and flag.paused_by == expected
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])

@@ -69,11 +69,14 @@ SECTIONS = {
 }
 # The folders of the package: what their messages are about, and the page that explains it.
 TOPICS = {
+    "agent": ("The queue and its agent", "guides/several-runs.md"),
+    "agent/when": ("When a run may train", "guides/train-at-night.md"),
     "checkpoints": ("Checkpoints", "history.md"),
     "checkpoints/contents": ("What is saved", "jobs.md"),
     "cli": ("Commands", "config.md"),
     "cli/commands/history": ("Checkpoints and history", "history.md"),
     "cli/commands/jobs": ("Jobs and releases", "release.md"),
+    "cli/commands/queue": ("The queue and its agent", "guides/several-runs.md"),
     "cli/commands/runs": ("List and watcher", "watch.md"),
     "config": ("The config", "config.md"),
     "copies": ("Copies", "guides/copies.md"),
@@ -97,6 +100,8 @@ TOPICS = {
     "sessions/keras": ("Keras models", "keras.md"),
     "sessions/tf1": ("TensorFlow 1 graphs", "jobs.md"),
     "sessions/tf2": ("TensorFlow 2 jobs", "jobs.md"),
+    "sweeps": ("Sweeps", "guides/sweeps.md"),
+    "cli/commands/sweeps": ("Sweeps", "guides/sweeps.md"),
     "system": ("Files with secrets", "watch.md"),
     "system/resources": ("Saving to memory", "reliability.md"),
     "watch": ("Watcher", "watch.md"),

@@ -21,6 +21,7 @@ from click.shell_completion import CompletionItem
 
 from trainerd.cli.say import say
 from trainerd.cli.usage import GivenPath, Whole
+from trainerd.config import edit
 from trainerd.config import parse as configs
 from trainerd.config.bare_script import is_script, keys_of
 from trainerd.config.schema import Config, ScriptConfig
@@ -162,6 +163,9 @@ accept_job_option = click.option(
     help="Resume although the newest checkpoint is of another job, or the job was renamed.",
 )
 adopt_option = click.option("--adopt", is_flag=True, help="Replace the script's `model.fit` by `trainerd.keras.fit`.")
+set_option = click.option(
+    "--set", "changes", multiple=True, metavar="KEY=VALUE", help="A key of the config, for this start; repeatable."
+)
 rank_option = click.option(
     "--rank", type=Whole(min=0), help="Which worker of the cluster this is. Default: TRAINERD_RANK."
 )
@@ -177,6 +181,7 @@ class RunOptions:
       max_steps, forever: when training ends, in place of the config's `max_steps` and `target`.
       accept_changes, accept_job: what may differ from the newest checkpoint.
       adopt, arguments: how a script is run, in place of the keys of the table [script].
+      changes: other values of keys of the config, as typed.
     """
 
     config_path: Path | None = None
@@ -187,6 +192,7 @@ class RunOptions:
     accept_job: bool = False
     adopt: bool = False
     arguments: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
 
     def typed(self) -> list[str]:
         """Return the options as a person types them."""
@@ -199,7 +205,12 @@ class RunOptions:
             "--accept-changes": self.accept_changes,
             "--accept-job": self.accept_job,
         }
-        return [*found, *(name for name, is_given in flags.items() if is_given), *script, *self.of_script()]
+        found += [name for name, is_given in flags.items() if is_given]
+        return [*found, *self.set_options(), *script, *self.of_script()]
+
+    def set_options(self) -> list[str]:
+        """Return the changes of the config, as a person types them."""
+        return [part for each in self.changes for part in ("--set", each)]
 
     def of_script(self) -> list[str]:
         """Return the options of a script, as a person types them."""
@@ -209,14 +220,18 @@ class RunOptions:
         """Return what the options change in a config, as a function that a reload calls again.
 
         Raises:
-          UsageError: the options contradict each other.
+          UsageError: the options contradict each other, or a change is not one.
         """
+        changes = edit.read_changes(self.changes)
+        if "logdir" in changes:
+            raise UsageError("--set logdir: give --logdir, which names the run directory.")
         if self.forever and self.max_steps is not None:
             raise UsageError("--forever and --max-steps contradict each other. Give one.")
         # The path is made absolute now, since the daemon works in another folder.
         where = str(absolute(self.logdir)) if self.logdir is not None else None
 
         def apply(config: Config) -> Config:
+            config = edit.with_changes(config, changes)
             config = replace(config, accept_changes=self.accept_changes, accept_job=self.accept_job)
             if where is not None:
                 config = replace(config, logdir=where)
@@ -237,7 +252,7 @@ def of_a_run(command: Command) -> Command:
     def call(**given: Any) -> Any:
         return command(RunOptions(**{name: given.pop(name) for name in names}), **given)
 
-    options = (accept_job_option, accept_changes_option, forever_option, max_steps_option)
+    options = (set_option, accept_job_option, accept_changes_option, forever_option, max_steps_option)
     for option in (*options, _new_logdir_option, config_option):
         call = option(call)
     return call
@@ -253,14 +268,37 @@ def of_training(command: Command) -> Command:
     return _script_arguments(rank_option(of_a_run(call)))
 
 
+def of_queue(command: Command) -> Command:
+    """Give a command that names a run to train later the options of it, as its first argument: one `RunOptions`.
+
+    Its argument may be a config too.
+    """
+
+    @functools.wraps(command)
+    def call(
+        config_path: Path | None,
+        logdir: Path | None,
+        max_steps: int | None,
+        changes: tuple[str, ...],
+        script: Path | None,
+        **given: Any,
+    ) -> Any:
+        if script is not None and script.suffix == ".toml" and config_path is None:
+            config_path, script = script, None
+        named = RunOptions(logdir=logdir, max_steps=max_steps, changes=changes)
+        return command(replace(named, **_of_script(script, config_path, given)), **given)
+
+    return _script_arguments(config_option(_new_logdir_option(max_steps_option(set_option(call)))))
+
+
 def of_trial(command: Command) -> Command:
     """Give a command that tries a job the options that name it, as its first argument: one `RunOptions`."""
 
     @functools.wraps(command)
-    def call(config_path: Path | None, script: Path | None, **given: Any) -> Any:
-        return command(RunOptions(**_of_script(script, config_path, given)), **given)
+    def call(config_path: Path | None, script: Path | None, changes: tuple[str, ...], **given: Any) -> Any:
+        return command(RunOptions(changes=changes, **_of_script(script, config_path, given)), **given)
 
-    return _script_arguments(config_option(call))
+    return _script_arguments(config_option(set_option(call)))
 
 
 def _script_arguments(command: Command) -> Command:
@@ -351,14 +389,18 @@ def config_of_run(run: RunOptions) -> Config:
     Raises:
       ConfigError: it is wrong.
     """
-    config_path = run.config_path or _config_of_start(run.logdir)
+    config_path = run.config_path or config_of_start(run.logdir)
     is_example = config_path is None and run.logdir is not None and _is_of_digits(absolute(run.logdir))
-    if is_example:  # whatever job is in this folder
-        return run.overrides()(_example())
-    return run.overrides()(load_config(config_path))
+    # An example has its job, whatever job is in this folder.
+    config = run.overrides()(_example() if is_example else load_config(config_path))
+    with contextlib.suppress(StorageError):
+        state = read_state(RunDirectory(config.rundir).state)
+        if state is not None and state.params:  # `--set` may have given them
+            return replace(config, params=state.params)
+    return config
 
 
-def _config_of_start(logdir: Path | None) -> Path | None:
+def config_of_start(logdir: Path | None) -> Path | None:
     """Return the config in the folder that the argument names, or the one that the run was started with if it is still
     there."""
     if logdir is None:
@@ -406,7 +448,7 @@ def options_of_start(rundir: RunDirectory, job: str, run: RunOptions) -> RunOpti
     """
     if run.config_path is not None or run.logdir is None:
         return run
-    found = _config_of_start(run.logdir)
+    found = config_of_start(run.logdir)
     if found is None and Path(configs.NAME).exists() and job == _digits().entry:
         found = _DIGITS
     with contextlib.suppress(ConfigError):
@@ -526,14 +568,14 @@ def _trusted(path: Path) -> RunDirectory:
 
 
 def command_line(
-    command: str, config_path: Path | None = None, logdir: Path | None = None, of_script: Sequence[str] = ()
+    command: str, config_path: Path | None = None, logdir: Path | None = None, options_of_start: Sequence[str] = ()
 ) -> str:
     """Return a command for the same run, as a person types it.
 
     Args:
       command: the command, with its other options.
       config_path, logdir: of the run, as given.
-      of_script: the options of a script, for a command that trains.
+      options_of_start: `--set` and the options of a script, for a command that trains.
     """
     program = ["trainerd"] if shutil.which("trainerd") else _program()
     parts = [*program, *command.split()]
@@ -542,7 +584,7 @@ def command_line(
         parts += [*([] if takes_script else ["--config"]), str(config_path)]
     if logdir is not None:
         parts += ["--logdir", str(logdir)]
-    return shlex.join([*parts, *of_script])
+    return shlex.join([*parts, *options_of_start])
 
 
 def _program() -> list[str]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from trainerd.rundir.lock import Holder
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.pending_request import PendingRequest
 from trainerd.rundir.request_files import append
+from trainerd.rundir.requests.pending_request import PendingRequest
 from trainerd.rundir.state import Answer
 
 POLL_SECS = 0.05

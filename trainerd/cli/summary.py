@@ -26,8 +26,9 @@ def summary(
     if (saved := state.last_checkpoint) is not None:
         lines.append(f"  {saved.path} ({size(saved.bytes)})")
     typed = {command_line("tensorboard", run.config_path, run.logdir): "show the curves"}
+    given = [*run.set_options(), *run.of_script()]
     for command, what in ({} if is_of_several else _training(outcome, state, config)).items():
-        typed[command_line(command, run.config_path, run.logdir, run.of_script())] = what
+        typed[command_line(command, run.config_path, run.logdir, given)] = what
     width = max(map(len, typed))
     return [*lines, "", "Next:", *(f"  {command:<{width}}  {what}" for command, what in typed.items())]
 

@@ -1,13 +1,20 @@
-"""Changes keys of a config's text, and leaves the rest of it as it is, comments too."""
+"""Changes keys of a config: in its text, whose rest stays as it is, comments too; or in what was read from it."""
 
 from __future__ import annotations
 
+import contextlib
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, replace
+from typing import Any
 
 import tomlkit
 
-from trainerd.errors import UsageError
+from trainerd.config import parse as configs
+from trainerd.config import tables
+from trainerd.config.bare_script import is_script
+from trainerd.config.schema import NOT_KEYS, Config, every_key
+from trainerd.errors import ConfigError, UsageError
 
 
 def read_changes(said: Sequence[str]) -> dict[str, str]:
@@ -48,6 +55,69 @@ def changed(text: str, changes: Mapping[str, str]) -> str:
                 raise UsageError(f"--set {key}={value}: `{table}` is a key of the config and not a table.")
         place[name] = tomlkit.parse(f"value = {value}")["value"]
     return tomlkit.dumps(document)
+
+
+def as_toml(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return values by key as changes: each in TOML."""
+    return {key: tomlkit.item(value).as_string() for key, value in values.items()}
+
+
+def with_changes(config: Config, changes: Mapping[str, str]) -> Config:
+    """Return a config with other values of some keys.
+
+    Args:
+      config: the config.
+      changes: see `changed`.
+
+    Raises:
+      ConfigError: a change makes it wrong.
+      UsageError: a key is in what is not a table.
+    """
+    if not changes:
+        return config
+    has_file = config.path is not None and not is_script(config.path)
+    text = changed(tomlkit.dumps(_keys_of(config)), changes)
+    with blaming(changes):
+        found = configs.parse(tomllib.loads(text), path=config.path, folder=None if has_file else config.folder)
+    return replace(found, **{name: getattr(config, name) for name in NOT_KEYS})
+
+
+def _keys_of(config: Config) -> dict[str, Any]:
+    """Return the keys of a config that have another value than their default, as TOML has them."""
+    found: dict[str, Any] = {}
+    for key, _, field in every_key():
+        table, _, name = key.rpartition(".")
+        value = getattr(getattr(config, table) if table else config, name)
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        if value != default:
+            place = found.setdefault(table, {}) if table else found
+            place[name] = value
+    return found
+
+
+@contextlib.contextmanager
+def blaming(changes: Mapping[str, str]) -> Iterator[None]:
+    """Report the mistakes of a changed config as those of `--set`, while the block runs: no file has them.
+
+    Args:
+      changes: see `changed`.
+
+    Raises:
+      ConfigError: there are mistakes.
+    """
+    try:
+        yield
+    except tables.MistakesError as error:
+        raise _blamed(error.mistakes, changes) from None
+
+
+def _blamed(mistakes: Sequence[str], changes: Mapping[str, str]) -> ConfigError:
+    found = []
+    for mistake in mistakes:
+        name, _, what = mistake.partition(": ")
+        found += [f"--set {key}={said}: {what}" for key, said in changes.items() if f"{key}.".startswith(f"{name}.")]
+    every = " ".join(f"--set {key}={said}" for key, said in changes.items())
+    return ConfigError("\n".join(found or (f"{every}: {mistake}" for mistake in mistakes)))
 
 
 def _is_toml(value: str) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from trainerd.config.schema import DESCRIPTION, NOT_TRAINED, Config, every_key
+from trainerd.config.schema import DESCRIPTION, NOT_TRAINED, PLACE, Config, every_key
 
 Fingerprint = dict[str, str]
 
@@ -23,7 +23,8 @@ PROGRAM_SOURCE = "job.source.program"  # of a program that calls `fit`; missing 
 EPOCHS = "job.epochs"  # of a KerasJob that ends with them
 CALL = "job.call"  # the number of the call of `fit` that trained it, from 0; the first one if it is missing
 DEVICES = "job.devices"  # how many train it, and how many values each has for itself; one if it is missing
-_SOURCES = (SOURCE, SOFTWARE)  # the same ones build the same graph
+_PARAMS = "config.params."  # and the name of a parameter
+_SOURCES = (SOURCE, SOFTWARE, _PARAMS)  # the same ones build the same graph
 _OPTIMIZER = "job.optimizer."  # and where it stands
 ELEMENTS = "input.element_spec"
 PIPELINE = "input.pipeline"
@@ -104,13 +105,17 @@ def builds_otherwise(changes: Sequence[FingerprintDifference], now: Mapping[str,
 
 
 def of_config(config: Config) -> Fingerprint:
-    """Return every key of a config but `logdir`, and those that describe the run for a person or copy it."""
+    """Return every key of a config but its places, and those that describe the run for a person or copy it."""
     found: Fingerprint = {}
     for name, _, _ in every_key():
         value: object = config
         for part in name.split("."):
             value = getattr(value, part)
-        if name not in ("logdir", *DESCRIPTION) and not name.startswith(NOT_TRAINED) and value is not None:
+        if name in (*PLACE, *DESCRIPTION) or name.startswith(NOT_TRAINED) or value is None:
+            continue
+        if isinstance(value, Mapping):
+            found |= {f"config.{name}.{key}": str(each) for key, each in value.items()}
+        else:
             found[f"config.{name}"] = str(value)
     return found
 

@@ -14,7 +14,8 @@ from trainerd.config import tables
 from trainerd.config.bare_script import is_script, keys_of
 from trainerd.config.destination import Destination
 from trainerd.config.metric_goals import Best, MetricTarget
-from trainerd.config.schema import NOT_KEYS, Config, rundir_of
+from trainerd.config.schema import NOT_KEYS, Config, folder_of, rundir_of
+from trainerd.config.training_hours import parse_days, parse_span
 from trainerd.errors import ConfigError
 from trainerd.rundir.names import check_name
 from trainerd.rundir.paths import logdir_mistake
@@ -57,10 +58,10 @@ def load_rundir(path: Path) -> Path:
         data = tables.read(path, _ADVICE)
     except ConfigError as error:
         raise ConfigError(f"{error} To name a run without a config, use `--logdir`.") from None
-    logdir = data.get("logdir")
-    if not isinstance(logdir, str) or not logdir or _logdir_mistakes(logdir, path.parent):
+    logdir, folder = data.get("logdir"), folder_of(path, data.get("job_folder"))
+    if not isinstance(logdir, str) or not logdir or _logdir_mistakes(logdir, folder):
         return parse(data, path=path).rundir
-    return rundir_of(path.parent, logdir)
+    return rundir_of(folder, logdir)
 
 
 def parse(data: dict[str, Any], *, path: Path | None = None, folder: Path | None = None) -> Config:
@@ -69,7 +70,7 @@ def parse(data: dict[str, Any], *, path: Path | None = None, folder: Path | None
     Args:
       data: the tables and keys, as tomllib gives them.
       path: the file, for messages; None if there is none.
-      folder: what relative paths start from. Default: the file's own folder.
+      folder: what relative paths start from. Default: that of the key `job_folder`, or the file's own.
 
     Raises:
       ConfigError: with every mistake in its message.
@@ -77,7 +78,7 @@ def parse(data: dict[str, Any], *, path: Path | None = None, folder: Path | None
     reader = tables.Tables(Config, NOT_KEYS)
     config: Config = reader.read(data)
     mistakes = reader.mistakes
-    folder = folder or (path.parent if path else Path.cwd())
+    folder = folder or (folder_of(path, data.get("job_folder")) if path else Path.cwd())
     mistakes += _read_mistakes("name", data.get("name"), check_name)
     for tag in tags if isinstance(tags := data.get("tags"), list) else []:
         mistakes += _read_mistakes("tags", tag, check_name)
@@ -86,6 +87,8 @@ def parse(data: dict[str, Any], *, path: Path | None = None, folder: Path | None
         mistakes += _read_mistakes("checkpoint.best", checkpoint.get("best"), Best.parse)
     if isinstance(copy := data.get("copy"), dict):
         mistakes += _destination_mistakes(copy.get("to"))
+    if isinstance(when := data.get("when"), dict):
+        mistakes += _when_mistakes(when)
     if data.get("deterministic") is True and "seed" not in data:
         mistakes.append("deterministic: it needs a `seed`, such as seed = 1")
     mistakes += _logdir_mistakes(data.get("logdir"), folder)
@@ -112,6 +115,20 @@ def _destination_mistakes(url: object) -> list[str]:
         except ValueError as error:
             return [f"copy.to: {error}"]
     return []
+
+
+def _when_mistakes(when: dict[str, Any]) -> list[str]:
+    mistakes: list[str] = []
+    for name, read in (("hours", parse_span), ("days", parse_days)):
+        value = when.get(name)
+        for each in value if isinstance(value, list) else [value]:
+            mistakes += _read_mistakes(f"when.{name}", each, read)
+    most, resume = when.get("max_temp"), when.get("resume_temp")
+    if isinstance(resume, int | float) and most is None:
+        mistakes.append("when.resume_temp: it needs a `max_temp`, such as max_temp = 85")
+    elif isinstance(resume, int | float) and isinstance(most, int | float) and resume >= most:
+        mistakes.append(f"when.resume_temp: expected a temperature below `max_temp`, which is {most:g}, got {resume:g}")
+    return mistakes
 
 
 def _logdir_mistakes(logdir: object, folder: Path) -> list[str]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import keyword
+import sys
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from trainerd.config.bare_script import is_script
 from trainerd.config.metric_goals import Best, MetricTarget
 from trainerd.config.tables import key, keys_of
+from trainerd.config.training_hours import TrainingHours
 from trainerd.rundir.paths import WORKERS
 from trainerd.system.absolute import absolute
 
@@ -36,12 +41,41 @@ Devices = (
 Positive = Annotated[int, Meta(ge=1, le=2**62)]
 
 
+TextOrTexts = str | Annotated[tuple[str, ...], Meta(min_length=1, description="a string, or a list of one or more")]
+
+
+Degrees = Annotated[float, Meta(ge=1, le=200)]
+
+
 Entry = Annotated[
     str,
     Meta(
         pattern=r"^([^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*|[^:]+\.py)$",
         description='"module:attribute", or a script such as "train.py"',
     ),
+]
+
+
+ParamName = Annotated[
+    str,
+    Meta(
+        pattern=rf"^(?!(?:{'|'.join(keyword.kwlist)})$)[^\W\d]\w*$",
+        description="a name that Python takes for an argument, such as learning_rate",
+    ),
+]
+
+
+_ParamScalar = (
+    Annotated[str, Meta(max_length=2000)]
+    | bool
+    | Annotated[int, Meta(ge=-(2**62), le=2**62)]
+    | Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+)
+
+
+ParamValue = Annotated[
+    _ParamScalar | Annotated[tuple[_ParamScalar, ...], Meta(max_length=1000)],
+    Meta(description="a string, a finite number, true or false, or a list of these"),
 ]
 
 
@@ -225,6 +259,42 @@ class ScriptConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WhenConfig:
+    """The conditions under which the agent trains the run. All of them must be met."""
+
+    hours: TextOrTexts | None = key(
+        None,
+        "",
+        'The hours in local time, such as "20:00-08:00", or a list of such spans. A span that ends after midnight '
+        "belongs to the day on which it begins. Default: the whole day.",
+    )
+    days: TextOrTexts | None = key(
+        None, "", 'The days on which a span begins, such as "mon-fri" or "sat,sun", or a list. Default: every day.'
+    )
+    on_battery: bool = key(True, "", "Whether the run trains while the machine is on battery.")
+    idle_mins: Annotated[float, Meta(ge=0, le=1e5)] = key(
+        0.0, "min", "How long nobody must have used a keyboard or terminal of the machine. 0: people do not matter."
+    )
+    max_load: Annotated[float, Meta(ge=0.1, le=1e5)] | None = key(
+        None,
+        "cores",
+        "How many processor cores other programs may keep busy, on average over a minute. The processes of the "
+        "agent's runs do not count. Default: any number.",
+    )
+    free_gpu: bool = key(False, "", "Whether the GPUs must be free of compute processes that are not the agent's runs.")
+    max_temp: Degrees | None = key(
+        None, "°C", "The temperature of the processor or a GPU above which the run pauses. Default: any temperature."
+    )
+    resume_temp: Degrees | None = key(
+        None, "°C", "The temperature below which it then resumes. Default: 10 below `max_temp`."
+    )
+
+    def parsed_hours(self) -> TrainingHours | None:
+        """Return the hours; None if they do not matter."""
+        return None if self.hours is None and self.days is None else TrainingHours.parse(self.hours, self.days)
+
+
+@dataclass(frozen=True, kw_only=True)
 class LogConfig:
     """The records that are logged."""
 
@@ -243,6 +313,12 @@ class Config:
     )
     logdir: Annotated[str, Meta(min_length=1)] = key(
         MISSING, "", "The run directory, relative to the config's folder. All of a run is in it."
+    )
+    job_folder: Annotated[str, Meta(min_length=1)] | None = key(
+        None,
+        "",
+        "The folder of the job, relative to the config's. Its module is imported from there, and relative paths of the "
+        "config start there. Default: the config's own folder.",
     )
     name: str | None = key(
         None, "", "What the run is called in lists, on the dashboard and in commands. Default: the name of its folder."
@@ -274,6 +350,11 @@ class Config:
     input_position: Literal["exact", "restart"] = key(
         "exact", "", "`exact`: the dataset's position is saved. `restart`: each start begins at its first element."
     )
+    params: Mapping[ParamName, ParamValue] = key(
+        dict,
+        "",
+        "A table of parameters of the job: arguments of its function, or what `trainerd.params()` returns in a script.",
+    )
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     summary: SummaryConfig = field(default_factory=SummaryConfig)
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
@@ -282,6 +363,7 @@ class Config:
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     script: ScriptConfig = field(default_factory=ScriptConfig)
     copy: CopyConfig = field(default_factory=CopyConfig)
+    when: WhenConfig = field(default_factory=WhenConfig)
     log: LogConfig = field(default_factory=LogConfig)
     path: Path | None = None
     folder: Path = field(default_factory=Path.cwd)
@@ -304,12 +386,17 @@ class Config:
     @property
     def script_path(self) -> Path:
         """The script that `entry` names. Without a config it may be in another folder than the current one."""
-        beside = self.folder if self.path is None else self.path.parent
+        beside = self.path.parent if self.path is not None and is_script(self.path) else self.folder
         return beside / self.entry
 
     def description(self) -> dict[str, Any]:
-        """Return the keys that change nothing of the training, as fields of the run's state."""
-        return {"name": self.name or "", "tags": list(self.tags), "notes": self.notes or ""}
+        """Return the keys that tell a person what the run is, as fields of the run's state."""
+        return {
+            "name": self.name or "",
+            "tags": list(self.tags),
+            "notes": self.notes or "",
+            "params": dict(self.params),
+        }
 
     def parsed_best(self) -> Best | None:
         """Return the goal by which the best checkpoint is chosen; None if the config names none."""
@@ -320,9 +407,20 @@ class Config:
         return None if self.target is None else MetricTarget.parse(self.target)
 
 
+PLACE = ("logdir", "job_folder")  # keys that say where things are
 DESCRIPTION = ("name", "tags", "notes")  # keys that change nothing of the training
-NOT_TRAINED = ("copy.",)  # tables that change nothing of it
+NOT_TRAINED = ("copy.", "when.")  # tables that change nothing of it
 NOT_KEYS = {"path", "folder", "accept_changes", "accept_job", "rank", "addresses"}  # not of the file
+
+
+def folder_of(path: Path, job_folder: object) -> Path:
+    """Return the folder from which the relative paths of a config start.
+
+    Args:
+      path: the config.
+      job_folder: its key of this name; anything but a string counts as missing.
+    """
+    return absolute(path.parent / Path(job_folder).expanduser()) if isinstance(job_folder, str) else path.parent
 
 
 def rundir_of(folder: Path, logdir: str) -> Path:

@@ -1,14 +1,15 @@
 """Reads TOML's tables into frozen dataclasses: every mistake is found, and reported in plain words.
 
-A key is one field made by `key`: its annotation validates it.
+A key is one field made by `key`: its annotation validates it. A key that is a mapping is a table with free names.
 """
 
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 import tomllib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, field, fields, is_dataclass
 from pathlib import Path
 from types import NoneType
@@ -144,7 +145,7 @@ class Tables:
         return self._table(self._cls, data, "")
 
     def _table(self, cls: type[Any], data: dict[str, Any], prefix: str) -> Any:
-        types = get_type_hints(cls, include_extras=True)
+        types = _types_of(cls)  # type: ignore[arg-type]  # mypy does not know that each class can be hashed
         keys = {f.name: f for f in fields(cls) if f.name not in self._not_keys}
         self.mistakes += [self._unknown(prefix, name, value, keys) for name, value in data.items() if name not in keys]
         values: dict[str, Any] = {}
@@ -153,14 +154,22 @@ class Tables:
             if name not in data:
                 if each.default is MISSING and each.default_factory is MISSING:
                     self.mistakes.append(f"{where}: missing. {each.metadata['text']}")
-            elif is_dataclass(types[name]):
+            elif is_dataclass(types[name]) or get_origin(types[name]) is Mapping:
+                read = self._table if is_dataclass(types[name]) else self._free_table
                 if isinstance(data[name], dict):
-                    values[name] = self._table(types[name], data[name], f"{where}.")
+                    values[name] = read(types[name], data[name], f"{where}.")
                 else:
                     self.mistakes.append(f"{where}: expected a table, [{where}], got {self._got(data[name])}")
             else:
                 values[name] = self._value(types[name], data[name], where, each.metadata["unit"])
         return None if self.mistakes else cls(**values)
+
+    def _free_table(self, kind: Any, data: dict[str, Any], prefix: str) -> dict[str, Any]:
+        """Read a table whose names are the user's own. They are validated too."""
+        of_name, of_value = get_args(kind)
+        for name in data:
+            self._value(of_name, name, f"{prefix}{name}", "")
+        return {name: self._value(of_value, value, f"{prefix}{name}", "") for name, value in data.items()}
 
     def _value(self, kind: Any, value: Any, where: str, unit: str) -> Any:
         try:
@@ -194,6 +203,12 @@ class Tables:
         return f"{prefix}{name}: there is no such {kind}.{hint}"
 
 
+@functools.cache
+def _types_of(cls: type[Any]) -> dict[str, Any]:
+    """Return the types of the fields of a class. To compile them from text takes longer than to read a file."""
+    return get_type_hints(cls, include_extras=True)
+
+
 def _plain(kind: Any, message: str, value: object) -> str:
     """Return msgspec's message in the words of a person who writes TOML."""
     choices = _choices(kind)
@@ -204,7 +219,7 @@ def _plain(kind: Any, message: str, value: object) -> str:
         if not set(parts) <= set(choices):  # a number, or one of these
             return "expected " + (_description(kind) or f'a number, 0 or more, or "{choices[0]}"')
         return "expected one of " + ", ".join(f'"{c}"' for c in choices)
-    if "matching regex" in message and (described := _description(kind)):
+    if described := _description(kind):
         return f"expected {described}"
     message = message.split(", got ")[0].replace(" | null", "")
     words = {"`int`": "a whole number", "`float`": "a number", "`str`": "a string", "`bool`": "true or false"}

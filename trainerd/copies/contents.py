@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from trainerd.checkpoints.manifest import Manifest
 from trainerd.config import edit
+from trainerd.config.bare_script import is_script
 from trainerd.config.fingerprint import PROGRAM_SOURCE, SOURCE
 from trainerd.config.parse import NAME
 from trainerd.config.schema import Config
@@ -30,7 +31,7 @@ class JobFiles:
     """The config and the source of a job.
 
     Attributes:
-      folder: the folder of the config; None for a job that is of a package.
+      folder: the folder of the job; None for a job that is of a package.
       text: the config, whose run directory is in its folder.
       logdir: that run directory, relative to the folder.
     """
@@ -47,10 +48,13 @@ class JobFiles:
           config: its config.
           text: the text of that, in TOML.
         """
-        folder = config.path.parent if config.path is not None else None
+        folder = _folder_of(config)
         is_inside = folder is not None and config.rundir != folder and config.rundir.is_relative_to(folder)
         logdir = str(config.rundir.relative_to(folder)) if is_inside and folder is not None else _RUN
         changes = edit.read_changes([f"logdir={logdir}"])
+        if config.job_folder is not None:
+            changes["job_folder"] = '"."'
+        changes |= edit.as_toml({f"params.{name}": value for name, value in config.params.items()})
         if config.script.adopt:
             changes["script.adopt"] = "true"
         if config.script.arguments:
@@ -67,6 +71,13 @@ class JobFiles:
         source = newest.fingerprint.get(SOURCE) or newest.fingerprint.get(PROGRAM_SOURCE) or ""
         names = [name for name in names_of(source) if is_inside(name) and name != NAME]
         return {name: _followed(self.folder / name) for name in names}
+
+
+def _folder_of(config: Config) -> Path | None:
+    """Return the folder of a job: that of its script, or the one from which the paths of its config start."""
+    if config.path is None:
+        return None
+    return config.path.parent if is_script(config.path) else config.folder
 
 
 def _followed(path: Path) -> Path:

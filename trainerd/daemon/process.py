@@ -41,7 +41,6 @@ from trainerd.loop.contract import Session
 from trainerd.loop.flag import Request
 from trainerd.loop.outcome import PAUSED, PAUSED_EARLY, Outcome
 from trainerd.loop.signals.dispatch import DaemonFlag, daemon_listens, interrupt_program, renew_handlers
-from trainerd.loop.ticker import BY_FILE
 from trainerd.rundir import lock, registry, request_files, run_events
 from trainerd.rundir.claim import Claim
 from trainerd.rundir.paths import RunDirectory
@@ -59,6 +58,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BEAT_SECS = 0.5
+_AT_START = (  # the keys that take effect at a start
+    "entry",
+    "logdir",
+    "job_folder",
+    "devices",
+    "deterministic",
+    "seed",
+    "input_position",
+    "stop_on_nan",
+    "script",
+    "params",
+)
 
 
 class TrainerProcess:
@@ -332,7 +343,7 @@ class TrainerProcess:
             log.info("there is no configuration file to read again", extra={"event": "reload"})
             return None
         new = self._overrides(configs.load(self._config.path))
-        for name in ("entry", "logdir", "devices", "deterministic", "seed", "input_position", "stop_on_nan", "script"):
+        for name in _AT_START:
             if getattr(new, name) != getattr(self._config, name):
                 log.warning(
                     "`%s` has changed in the config, which takes effect at the next start: pause the run first",
@@ -340,7 +351,7 @@ class TrainerProcess:
                     extra={"event": "reload"},
                 )
                 new = replace(new, **{name: getattr(self._config, name)})
-        self._config = new
+        self._config = new = replace(new, folder=self._config.folder)  # which `job_folder` names
         logs.set_level(new.log.level)
         if self._watchdog is not None:
             self._watchdog.reconfigure(new.watchdog)
@@ -366,8 +377,8 @@ class TrainerProcess:
         self._claim.flush()
         self._serve_outside_fit()
         # A program may have no session now that looks.
-        if self._flag.has_program and request_files.is_pause_asked(self._rundir):
-            self._flag.raise_for(Request.PAUSE, BY_FILE)
+        if self._flag.has_program and (by := request_files.who_asks_for_pause(self._rundir)) is not None:
+            self._flag.raise_for(Request.PAUSE, by)
 
     def _serve_outside_fit(self) -> None:
         """Serve a script outside of its calls of `fit`: what they have trained is on disk, so a pause ends it."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from trainerd.config.schema import DESCRIPTION, Config
 from trainerd.errors import EntryError, JobError, TrainerdError
 from trainerd.job.definition import GraphJob, Job, KerasJob, Program, Scheduled
+from trainerd.job.params import require_asked
 from trainerd.job.user_code import end_of, is_users, job_traceback
 from trainerd.loop.contract import Session
 from trainerd.loop.flag import Flag, Request
@@ -86,6 +87,7 @@ class DaemonHost:
         It takes no lock, since the daemon has locked the run directory.
 
         Raises:
+          EntryError: the run directory differs from the daemon's, or a script has not asked for its parameters.
           Paused: the program had a session already, and was asked to pause in it or since.
         """
         if rundir is None or not self.owns(rundir):
@@ -96,6 +98,7 @@ class DaemonHost:
             )
         if self.was_paused or (self.had_session and self.flag.wants(Request.PAUSE)):
             raise Paused
+        require_asked()
         interruptible(False)
         self.is_in_program = False
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import inspect
 import sys
@@ -13,6 +14,7 @@ from typing import Any, cast
 
 from trainerd.errors import EntryError, TrainerdError
 from trainerd.job.definition import GraphJob, Job, KerasJob, Program, Scheduled
+from trainerd.job.params import require_taken
 from trainerd.job.user_code import job_traceback, user_code
 from trainerd.text import type_of
 
@@ -25,15 +27,18 @@ def load_job(
     folder: Path,
     offered: Mapping[str, Callable[[], object]] = MappingProxyType({}),
     as_scheduled: Callable[[object], Scheduled | None] = lambda found: None,
+    params: Mapping[str, Any] = MappingProxyType({}),
 ) -> Job | GraphJob | KerasJob | Program | Scheduled:
     """Import a module and build the job that its attribute describes.
 
     Args:
       entry: "module:attribute"; the attribute is a Job, a GraphJob, a KerasJob or an Experiment, or a function that
-        returns one, without arguments or with some that are offered; or a function that takes the Supervisor.
+        returns one, without arguments or with parameters and some that are offered; or a function that takes the
+        Supervisor.
       folder: put first on the import path.
       offered: name to maker of the arguments that such a function may take.
       as_scheduled: makes what trains on a schedule of what the entry gave, if that is its description; else None.
+      params: keyword arguments of the function.
 
     Raises:
       EntryError: any of this fails, with the job's own traceback.
@@ -44,18 +49,25 @@ def load_job(
         if not hasattr(found, name):
             raise EntryError(f"entry = {entry!r}: the module {module_name} has no {attribute!r}.{_near(found, name)}")
         found = getattr(found, name)
-    parameters = _parameters(found)
+    is_built = isinstance(found, Job | GraphJob | KerasJob | Scheduled) or not callable(found)
+    parameters = {} if is_built else _parameters(found)
+    if is_built and params:
+        raise EntryError(
+            f"entry = {entry!r} is {type_of(found)}, and [params] has {', '.join(map(repr, params))}. Parameters are "
+            f"arguments of a function: write one that returns the job, such as `def job({', '.join(params)})`."
+        )
+    require_taken(entry, params, parameters, offered)
     arguments = {name: make for name, make in offered.items() if name in parameters}
     needed = [name for name, each in parameters.items() if each.default is each.empty and each.kind in _PLAIN]
+    needed = [name for name in needed if name not in params]
     other = [name for name in needed if name not in offered]
     may_take = _may_take(entry, other, offered)
     if len(needed) == len(other) == 1 and parameters[other[0]].kind in _POSITIONAL:  # it takes the Supervisor
-        return Program(cast(Callable[[object], object], found), may_take=may_take)
+        return Program(functools.partial(cast(Callable[..., object], found), **params), may_take=may_take)
     if other:
         raise EntryError(may_take)
-    is_built = isinstance(found, Job | GraphJob | KerasJob | Scheduled) or not callable(found)
     with _blamed(entry, failed="raised while it built the job", ended="building the job"):
-        job = found if is_built else found(**{name: make() for name, make in arguments.items()})
+        job = found if is_built else found(**{name: make() for name, make in arguments.items()}, **params)
     with _blamed(entry, failed="cannot be trained", ended="it"):
         job = as_scheduled(job) or job
     if isinstance(job, GraphJob | KerasJob | Scheduled):
@@ -71,8 +83,8 @@ def _may_take(entry: str, given: Sequence[str], offered: Mapping[str, object]) -
     known = f", or any of {', '.join(f'`{name}`' for name in offered)}" if offered else ""
     return (
         f"entry = {entry!r}: the function takes {' and '.join(f'`{name}`' for name in given)}. A function that "
-        f"returns a job takes no arguments{known}; others need a default. A function that writes its own loop takes "
-        "one argument, the Supervisor, and opens a session with it."
+        f"returns a job takes no arguments{known}; others need a default, or a value in the table [params]. A function "
+        "that writes its own loop takes one argument, the Supervisor, and opens a session with it."
     )
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from trainerd.loop.flag import Flag, Request
-from trainerd.loop.ticker import BY_FILE
 from trainerd.rundir import request_files
-from trainerd.rundir.answers import Answers
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
+from trainerd.rundir.requests.answers import Answers
 
 
 def serve_between(rundir: RunDirectory, flag: Flag, reporter: Reporter) -> bool:
@@ -20,6 +19,6 @@ def serve_between(rundir: RunDirectory, flag: Flag, reporter: Reporter) -> bool:
     """
     if (saved := reporter.state.last_checkpoint) is not None and request_files.is_save_asked(rundir):
         Answers(reporter).give(request_files.consume_save(rundir), saved.step, None)
-    if request_files.is_pause_asked(rundir):
-        flag.raise_for(Request.PAUSE, BY_FILE)
+    if (by := request_files.who_asks_for_pause(rundir)) is not None:
+        flag.raise_for(Request.PAUSE, by)
     return flag.wants(Request.PAUSE)

@@ -28,9 +28,9 @@ from trainerd.loop.minima.minima import Minima
 from trainerd.loop.recorder import Recorder
 from trainerd.loop.schedule import ScheduleMark
 from trainerd.rundir import request_files, run_events
-from trainerd.rundir.answers import Answers
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
+from trainerd.rundir.requests.answers import Answers
 from trainerd.rundir.run_events import EventKind
 from trainerd.rundir.state import LastCheckpoint, MemoryTierState, Phase
 from trainerd.system.backoff import Backoff

@@ -35,7 +35,7 @@ class Outcome:
 
 
 PAUSED = Outcome(Phase.PAUSED, "paused on request")
-PAUSED_EARLY = Outcome(Phase.PAUSED, "paused before the first step; nothing had changed")
+PAUSED_EARLY = Outcome(Phase.PAUSED, f"{PAUSED.why} before the first step; nothing had changed")
 LOOP_ENDED = Outcome(Phase.FINISHED, "the program's loop has ended", by_job=True)
 FIT_ENDED = Outcome(Phase.FINISHED, "`fit` has ended", by_job=True)
 WITHOUT_SESSION = Outcome(Phase.FINISHED, "the program ended without opening a session", by_job=True)

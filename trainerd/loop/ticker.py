@@ -14,7 +14,6 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.system.threads import called_every
 
 POLL_SECS = 0.25
-BY_FILE = "the file `pause`"
 
 
 class Ticker:
@@ -53,8 +52,8 @@ class Ticker:
         if not lock.is_in_place(self._rundir):  # what is asked for there is asked of another, and nothing can be saved
             self._flag.raise_for(Request.PAUSE)
             return POLL_SECS
-        if request_files.is_pause_asked(self._rundir):
-            self._flag.raise_for(Request.PAUSE, BY_FILE)
+        if (by := request_files.who_asks_for_pause(self._rundir)) is not None:
+            self._flag.raise_for(Request.PAUSE, by)
         if request_files.is_save_asked(self._rundir):
             self._flag.raise_for(Request.SAVE)
         if request_files.is_asked(self._rundir.set_request):

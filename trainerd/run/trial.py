@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from trainerd.config.schema import Config
 from trainerd.errors import EntryError
+from trainerd.job.params import require_asked
 from trainerd.loop.contract import Session
 from trainerd.run.host import ProcessHost
 from trainerd.rundir.paths import RunDirectory
@@ -57,7 +58,9 @@ class Trial(ProcessHost):
           make: makes it of a config and options.
 
         Raises:
-          TrialEnded: always.
+          EntryError: a script has not asked for its parameters.
+          TrialEnded: otherwise.
         """
+        require_asked()
         self.taken = make(self._config, **self._options)
         raise TrialEnded

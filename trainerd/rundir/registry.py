@@ -87,8 +87,8 @@ def known() -> list[RegisteredRun]:
       StorageError: they cannot be read.
     """
     found: list[RegisteredRun] = []
-    with storage(f"read {_folder()}", missing_ok=True):
-        for file in _folder().glob("*.json"):
+    with storage(f"read {folder()}", missing_ok=True):
+        for file in folder().glob("*.json"):
             run = _read(file)
             if run is not None and _is_folder(run.path):
                 found.append(run)
@@ -101,12 +101,13 @@ def _is_folder(path: Path) -> bool:
     return os.path.isdir(path)  # noqa: PTH112  no error where it may not be read
 
 
-def _folder() -> Path:
+def folder() -> Path:
+    """Return the folder of these files."""
     return state_home() / "trainerd" / "runs"
 
 
 def _file(path: Path) -> Path:
-    return _folder() / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.json"
+    return folder() / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.json"
 
 
 def _write(run: RegisteredRun) -> None:

@@ -14,11 +14,15 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.system import safe_paths
 from trainerd.system.durable_files import storage
 from trainerd.system.regular_files import open_to_append_for_all, open_to_read
+from trainerd.text import printable
 
 log = logging.getLogger(__name__)
 
+BY_FILE = "the file `pause`"
+AGENT, WATCHER = "the agent", "the watcher"  # in front of their reasons for a pause
 LIMIT = 64 * 1024  # bytes of a request file that are read
 _LONGEST_ID = 64  # characters
+_LONGEST_REASON = 200  # characters
 _GROUP_MAY_ASK = "TRAINERD_GROUP_MAY_ASK"
 
 
@@ -39,6 +43,21 @@ def open_to_group(rundir: RunDirectory) -> None:
 def is_pause_asked(rundir: RunDirectory) -> bool:
     """Return whether there is a `pause` file."""
     return any(is_asked(path) for path in _places(rundir, rundir.pause))
+
+
+def who_asks_for_pause(rundir: RunDirectory) -> str | None:
+    """Return what the `pause` file says of who asks, or else that it is a file; None if there is no such file."""
+    for path in _places(rundir, rundir.pause):
+        if not is_asked(path):
+            continue
+        try:
+            with open_to_read(path) as file:
+                lines = file.read(LIMIT).decode(errors="replace").splitlines()
+        except OSError:  # it is asked for all the same
+            lines = []
+        said = printable(" ".join(lines[-1].split()))[:_LONGEST_REASON] if lines else ""
+        return said or BY_FILE
+    return None
 
 
 def is_save_asked(rundir: RunDirectory) -> bool:

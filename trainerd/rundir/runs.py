@@ -80,7 +80,7 @@ class Cached(Generic[T]):
 def stamp_of(path: Path) -> Stamp | None:
     """Return a value that changes when a file changes; None if there is no such file, or it may not be read."""
     try:
-        found = path.lstat()
+        found = os.lstat(path)
     except OSError:
         return None
     return path.name, found.st_ino, found.st_size, found.st_mtime_ns
@@ -96,10 +96,20 @@ class RunReader:
 
     def __init__(self, path: Path, *, searches: bool = False) -> None:
         self.rundir = RunDirectory(path)
-        self._searches = searches
+        self._files, self._searches = (self.rundir.state, self.rundir.lock), searches
         self._unit = _unit_of(path)
         self._state: Cached[State | None] = Cached()
         self._holder: Cached[Holder | None] = Cached()
+
+    def is_here(self) -> bool:
+        """Return whether a process of this machine trains the run.
+
+        Raises:
+          StorageError: its lock cannot be read.
+        """
+        # Cached, since who has ended never comes back.
+        holder = self._holder.get(stamp_of(self._files[1]), lambda: read_holder(self.rundir))
+        return holder is not None and holder.is_alive()
 
     def read(self) -> ListedRun:
         """Read the present state of the run."""
@@ -107,12 +117,10 @@ class RunReader:
         if self._unit and not _may(os.R_OK | os.X_OK, rundir.path):
             return _by_systemd(rundir, self._unit)
         try:
-            stamp = stamp_of(rundir.state)
+            stamp = stamp_of(self._files[0])
             state = self._state.get(stamp, lambda: read_state(rundir.state))
             unread = DAMAGED if state is None and stamp is not None else ""
-            # Cached, since who has ended never comes back.
-            holder = self._holder.get(stamp_of(rundir.lock), lambda: read_holder(rundir))
-            is_here = holder is not None and holder.is_alive()
+            is_here = self.is_here()
             if self._searches and not is_here and not (state is not None and state.phase.is_over):
                 is_here = find_removed(rundir) is not None
         except TrainerdError as error:  # another user's, or a disk that fails: the others are shown

@@ -29,6 +29,8 @@ _LONGEST_ETA_SECS = 1e11  # some thousand years
 LARGEST = 1 << 62
 _LONGEST_HOST = 255  # characters
 
+Param = str | bool | int | float | tuple[str | bool | int | float, ...]
+
 
 class Phase(enum.StrEnum):
     """The phases of a process that trains."""
@@ -221,6 +223,7 @@ class State:
       run_id: tells this run from every other one, wherever its files are; its first start makes it. Empty if unknown.
       logdir, job: the run directory, and the entry that is trained.
       name, tags, notes: what the config says of the run, for a person; empty if it says nothing.
+      params: the parameters of the job that the config or the command line gives; empty if there are none.
       evaluations: what an Experiment has evaluated; None for other jobs.
       answers: the replies to the last requests that had an id, the newest last.
       goodput: how the time of the run was spent.
@@ -257,6 +260,7 @@ class State:
     name: str = ""
     tags: list[str] = field(default_factory=list)
     notes: str = ""
+    params: dict[str, Param] = field(default_factory=dict)
     evaluations: EvaluationSummary | None = None
     answers: list[Answer] = field(default_factory=list)
     goodput: Goodput = field(default_factory=Goodput)
@@ -292,6 +296,10 @@ class State:
         if self.epochs is not None and EPOCH in shown:
             shown[EPOCH] += f" of {self.epochs:,}"
         return shown
+
+    def shown_params(self) -> str:
+        """Return the parameters as a person types them."""
+        return " ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in self.params.items())
 
     def _of_step(self, name: str) -> str:
         """Return the step of a metric, in words, if it is of an earlier one than the present."""

@@ -13,6 +13,7 @@ from trainerd.config.schema import Config
 from trainerd.errors import EntryError, TrainerdError
 from trainerd.job.definition import Program
 from trainerd.job.devices import set_devices
+from trainerd.job.params import ScriptParams, giving
 from trainerd.job.user_code import end_of, job_traceback, user_code
 from trainerd.loop.contract import Session
 from trainerd.script.adoption import adopted, refused, warned
@@ -97,7 +98,8 @@ def _run(path: Path, config: Config, otherwise: contextlib.AbstractContextManage
     sys.argv[:] = [str(path), *config.script.arguments]
     sys.path.insert(0, str(path.parent))
     try:
-        with adopted(config.rundir) if config.script.adopt else otherwise:
+        fit = adopted(config.rundir) if config.script.adopt else otherwise
+        with giving(ScriptParams(config.entry, config.params)), fit:
             runpy.run_path(str(path), run_name="__main__")
     finally:
         sys.argv[:] = own

@@ -1,4 +1,4 @@
-"""The optional packages of trainerd: its extras `watch`, `copy` and `gpu`."""
+"""The optional packages of trainerd: its extras `watch`, `copy`, `sweep` and `gpu`."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from trainerd.system.extras import install_command
 from trainerd.system.threads import called_every
@@ -16,6 +16,7 @@ from trainerd.text import size
 log = logging.getLogger(__name__)
 
 LOOK_SECS = 1.0
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True)
@@ -76,18 +77,70 @@ def total_memory(number: int) -> int | None:
     return None if users is None or len(users) > 1 else _device(nvml, "", handle).memory_total_bytes
 
 
-def _nvml() -> Any:
-    """Return NVML, ready to answer; None if its package or the driver is missing."""
+class NvmlError(Exception):
+    """NVML cannot be asked."""
+
+
+class Gpus:
+    """All GPUs of the machine, by the numbers that NVML gives them: by their places on the bus.
+
+    Each method raises an NvmlError if NVML or its package is missing, or fails.
+    """
+
+    def __init__(self) -> None:
+        self._library: Any = None
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of all GPUs."""
+        return list(self._of_each(lambda nvml, gpu: None))
+
+    def processes(self) -> dict[int, list[int]]:
+        """Return the compute processes on each GPU. What only draws, such as a desktop, is none."""
+        return self._of_each(
+            lambda nvml, gpu: [each.pid for each in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)],
+        )
+
+    def temperatures(self) -> dict[int, float]:
+        """Return the temperature of each GPU, in °C."""
+        return self._of_each(lambda nvml, gpu: float(nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)))
+
+    def _of_each(self, question: Callable[[Any, Any], _Answer]) -> dict[int, _Answer]:
+        if self._library is None:
+            self._library = _load()
+        nvml = self._library
+        try:
+            count = range(nvml.nvmlDeviceGetCount())
+            return {number: question(nvml, nvml.nvmlDeviceGetHandleByIndex(number)) for number in count}
+        except Exception as error:  # whatever is wrong with a driver
+            self._library = None  # a driver that was loaded again needs a new start
+            raise NvmlError(f"NVML fails: {error}") from error
+
+
+def _load() -> Any:
+    """Return NVML, ready to answer.
+
+    Raises:
+      NvmlError: its package or the driver is missing.
+    """
     try:
         import pynvml
 
         pynvml.nvmlInit()
+    except ImportError:
+        cure = f"Install it with `{install_command('gpu')}`."
+        raise NvmlError(f"the package `nvidia-ml-py` is not installed. {cure}") from None
     except Exception as error:  # the run trains, whatever is wrong with a driver or its package
-        is_missing = isinstance(error, ImportError)
-        cure = f"install its package with `{install_command('gpu')}`" if is_missing else f"NVML fails: {error}"
-        log.info("status does not show the memory and utilization of GPUs: %s", cure)
-        return None
+        raise NvmlError(f"NVML fails: {error}") from error
     return pynvml
+
+
+def _nvml() -> Any:
+    """Return NVML, ready to answer; None if its package or the driver is missing."""
+    try:
+        return _load()
+    except NvmlError as error:
+        log.info("status does not show the memory and utilization of GPUs: %s", error)
+        return None
 
 
 def _answer(question: Callable[..., Any], *about: Any) -> Any:

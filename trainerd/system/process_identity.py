@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from collections.abc import Iterator
+from io import FileIO
 
 import psutil
 
 _TICKS_PER_SEC = os.sysconf("SC_CLK_TCK")
 _NICE = 10
+_MOST = 4096  # bytes; the kernel writes some hundred
 _DEAD = "ZX"  # it has ended, and its parent has not asked for its exit status
 
 
@@ -31,16 +33,37 @@ def is_process(pid: int, uptime_at_start: float) -> bool:
     return state not in _DEAD and abs(started - uptime_at_start) < 1.5
 
 
+def lineage(pid: int) -> Iterator[int]:
+    """Yield a process, the one that started it, and so on, as far as they are seen from here."""
+    while pid:
+        try:
+            fields = _fields(pid)
+        except OSError:
+            return
+        yield pid
+        pid = int(fields[1])
+
+
 def _look(pid: int) -> tuple[str, float]:
     """Return a process's state, as a letter, and the machine's uptime when it started, in seconds.
+
+    Raises:
+      OSError: there is no such process.
+    """
+    fields = _fields(pid)
+    return fields[0].decode(), int(fields[19]) / _TICKS_PER_SEC
+
+
+def _fields(pid: int) -> list[bytes]:
+    """Return what the kernel says of a process, from its state on.
 
     One small file, since a watcher checks each run every second; see proc_pid_stat(5).
 
     Raises:
       OSError: there is no such process.
     """
-    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
-    return fields[0].decode(), int(fields[19]) / _TICKS_PER_SEC
+    with FileIO(f"/proc/{pid}/stat") as file:  # Path.read_bytes() takes three times as long
+        return file.read(_MOST).rpartition(b") ")[2].split()
 
 
 def be_modest() -> None:

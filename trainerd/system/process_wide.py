@@ -18,6 +18,7 @@ WHAT = {
     "open sessions": "loop/signals/open_sessions.py: the sessions that hold a run directory, by its path",
     "places": "workers/place.py: the place of this process among the workers; the last one counts",
     "devices": "job/devices.py: the devices that train together, as the config names them; the last one counts",
+    "params": "job/params.py: the parameters of the script that runs; empty outside of one",
     "hosts": "run/host.py: the daemon that runs the program of this process; empty outside a daemon",
     "held run": "run/host.py: the run that a program of its own holds from its first call of fit to its end",
     "default logdirs": "run/host.py: the run directory of an estimator that names none; the last one counts",

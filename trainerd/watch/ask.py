@@ -11,18 +11,19 @@ from typing import Literal
 from trainerd.errors import NotRunningError
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.pending_request import PendingRequest
 from trainerd.rundir.request_files import append
+from trainerd.rundir.requests.pending_request import PendingRequest
 
 Action = Literal["save", "pause"]
 
 
-def ask(rundir: RunDirectory, what: Action) -> PendingRequest:
+def ask(rundir: RunDirectory, what: Action, why: str = "") -> PendingRequest:
     """Ask the process that trains a run for a checkpoint or a pause. It answers at its next step.
 
     Args:
       rundir: the run directory.
       what: what it is asked for.
+      why: who asks for a pause, and why, in one line, which the run repeats at its end; empty if a person asks.
 
     Returns:
       The request. Its process is a worker's if only workers that are not the chief are on this machine. The run's state
@@ -36,7 +37,8 @@ def ask(rundir: RunDirectory, what: Action) -> PendingRequest:
         if (holder := read_holder(place)) is not None:
             request = uuid.uuid4().hex if what == "save" else ""
             path = _folder(place) / (place.save if what == "save" else place.pause).name
-            line = f"{request}\n" if request else ""
+            said = request if what == "save" else why
+            line = f"{said}\n" if said else ""
             answered_in = rundir if what == "save" else place
             pending = PendingRequest(answered_in, holder, request, partial(append, path, line), path, f"{what}d")
             pending.send()

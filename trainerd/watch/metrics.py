@@ -57,23 +57,33 @@ _OF_DEVICE: dict[str, tuple[str, Callable[[DeviceState], float | None]]] = {
 }
 
 
-def registry(runs: Callable[[], Sequence[RunView]], clock: Callable[[], float] = time.time) -> CollectorRegistry:
+def registry(
+    runs: Callable[[], Sequence[RunView]],
+    stages: Callable[[], Mapping[str, int]],
+    clock: Callable[[], float] = time.time,
+) -> CollectorRegistry:
     """Return a registry of its own with the metrics of all runs.
 
     Args:
       runs: returns the runs.
+      stages: returns how many entries of the queue are in each stage.
       clock: seconds since 1970 (UTC).
     """
     found = CollectorRegistry(auto_describe=False)
-    found.register(_Runs(runs, clock))
+    found.register(_Runs(runs, stages, clock))
     return found
 
 
 class _Runs(Collector):
     """Collects the metrics at each scrape."""
 
-    def __init__(self, runs: Callable[[], Sequence[RunView]], clock: Callable[[], float]) -> None:
-        self._runs, self._clock = runs, clock
+    def __init__(
+        self,
+        runs: Callable[[], Sequence[RunView]],
+        stages: Callable[[], Mapping[str, int]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._runs, self._stages, self._clock = runs, stages, clock
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics, each with a sample for each run that has it."""
@@ -100,6 +110,7 @@ class _Runs(Collector):
         yield _spent(ones)
         yield _events(runs)
         yield from _disks(runs)
+        yield _queue(self._stages())
         took = time.perf_counter() - began
         yield GaugeMetricFamily("trainerd_collect_seconds", "How long the watcher took to read all runs.", value=took)
 
@@ -183,6 +194,14 @@ def _events(runs: Mapping[str, RunView]) -> CounterMetricFamily:
     for label, run in runs.items():
         for kind in EventKind:
             family.add_metric([label, kind], run.event_counts.get(kind, 0))
+    return family
+
+
+def _queue(stages: Mapping[str, int]) -> GaugeMetricFamily:
+    about = "How many entries of the queue are in a stage."
+    family = GaugeMetricFamily("trainerd_queue_entries", about, labels=["stage"])
+    for stage, count in stages.items():
+        family.add_metric([stage], count)
     return family
 
 

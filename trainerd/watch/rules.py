@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from trainerd.copies.status import CopyStatus
+from trainerd.rundir.request_files import AGENT
 from trainerd.rundir.run_events import Event, EventKind
 from trainerd.rundir.state import Phase, State
 from trainerd.text import next_start, printable, seconds
@@ -41,6 +42,8 @@ def of_event(run: str, event: Event, state: State | None) -> Notice:
     kind, words = _KINDS[event.kind]
     if event.kind is EventKind.FINISH and event.said.startswith("the target "):
         kind, words = "target", "has reached its target"
+    if event.kind is EventKind.PAUSE and f"({AGENT}: " in event.said:
+        kind, words = "waiting", "waits"
     if event.kind in (EventKind.FAIL, EventKind.ROLLBACK) and _NO_NUMBER.search(event.said):
         kind, words = "nan", f"{words}, since it came to NaN or infinity,"
     is_end = event.kind in (EventKind.FINISH, EventKind.PAUSE)

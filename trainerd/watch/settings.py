@@ -24,6 +24,7 @@ NoticeKind = Literal[
     "finished",
     "target",
     "paused",
+    "waiting",
     "failed",
     "nan",
     "killed",

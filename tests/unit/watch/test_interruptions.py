@@ -18,6 +18,7 @@ from tests.waiting import wait_for
 from trainerd.errors import StorageError
 from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.request_files import who_asks_for_pause
 from trainerd.rundir.state import Answer, Phase, State
 from trainerd.system import safe_paths
 from trainerd.watch.ask import Action
@@ -89,7 +90,15 @@ def test_all_runs_save_and_one_notice_says_so(world: World) -> None:
 
 def test_all_runs_pause(world: World) -> None:
     cifar, digits = world.rundirs
-    world.respond(SPOT, "pause", lambda: pause(cifar), lambda: pause(digits, phase=Phase.FINISHED))
+    reasons = list[str | None]()
+
+    def pause_both() -> None:
+        reasons.extend(who_asks_for_pause(rundir) for rundir in (cifar, digits))
+        pause(cifar)
+        pause(digits, phase=Phase.FINISHED)
+
+    world.respond(SPOT, "pause", pause_both)
+    assert reasons == ["the watcher: AWS will terminate the machine at 12:02"] * 2
     assert world.outcomes == [RunOutcome("cifar", 9), RunOutcome("digits", 9)]
     assert world.notices[0].title.endswith(": 2 of 2 runs paused") and world.notices[0].kind == "spot"
     assert not (world.rundirs[0].path.parent / "over" / "pause").exists()

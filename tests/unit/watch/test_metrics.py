@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -25,10 +25,10 @@ from trainerd.watch.run_reader import Runs, RunView
 Samples = dict[tuple[str, str], float]
 
 
-def scraped(runs: Runs | Sequence[RunView], now: float = 1000.0) -> Samples:
+def scraped(runs: Runs | Sequence[RunView], now: float = 1000.0, stages: Mapping[str, int] | None = None) -> Samples:
     """What a scrape gives: each sample by its name and its labels, of which none is there twice."""
     look = runs.read if isinstance(runs, Runs) else lambda: runs
-    text = generate_latest(registry(look, lambda: now)).decode()  # type: ignore[no-untyped-call]
+    text = generate_latest(registry(look, lambda: stages or {}, lambda: now)).decode()  # type: ignore[no-untyped-call]
     found: Samples = {}
     for family in parsed(text):  # type: ignore[no-untyped-call]
         assert family.documentation and family.name.startswith("trainerd")
@@ -122,3 +122,8 @@ def test_metrics_whose_names_are_shown_alike_are_one_series(make_run: MakeRun, r
     state = json.loads(rundir.state.read_text())
     rundir.state.write_text(json.dumps(state | {"metrics": {"a b": 1.0, "a  b": 2.0}}))
     assert scraped(runs)["trainerd_metric", "a b one"] == 2.0
+
+
+def test_the_entries_of_the_queue_are_counted_by_stage() -> None:
+    found = scraped([], stages={"waiting": 3, "training": 0})
+    assert found["trainerd_queue_entries", "waiting"] == 3 and found["trainerd_queue_entries", "training"] == 0

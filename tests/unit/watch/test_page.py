@@ -35,6 +35,7 @@ from trainerd.watch.page.app import App
 from trainerd.watch.page.as_json import MOST_RUNS
 from trainerd.watch.page.guard import RequestGuard
 from trainerd.watch.page.listen import ListenAddress
+from trainerd.watch.page.queue import PageQueue
 from trainerd.watch.page.server import MOST_CONNECTIONS, Page
 from trainerd.watch.run_reader import MOST_CURVES, Runs
 
@@ -45,7 +46,7 @@ PATHS = ["/", "/runs.json", "/run/trained.json", "/metrics", "/healthz", "/login
 
 
 def client(runs: Runs, listen: str = "127.0.0.1:9780", token: str | None = None) -> Client:
-    return Client(App(runs, RequestGuard(ListenAddress.parse(listen), token), clock=lambda: 1000.0))
+    return Client(App(runs, PageQueue(), RequestGuard(ListenAddress.parse(listen), token), clock=lambda: 1000.0))
 
 
 def said(answer: TestResponse) -> Any:
@@ -147,7 +148,7 @@ def test_what_a_run_says_is_data_and_never_part_of_the_document(make_run: MakeRu
     assert b"alert" not in page.get("/").data
     answer = page.get("/runs.json")
     assert answer.mimetype == "application/json" and answer.headers["X-Content-Type-Options"] == "nosniff"
-    for name in ("chart.js", "page.js"):
+    for name in ("chart.js", "buttons.js", "queue.js", "page.js"):
         script = files("trainerd.watch.page").joinpath(name).read_text()
         assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\(|Function\(", script)
 

@@ -27,6 +27,7 @@ STATE = State(Phase.TRAINING, step=40, at=1000.0, create_time=5.0, last_checkpoi
             "a: has reached its target at step 9",
         ),
         (Event(1, EventKind.PAUSE, 1200, "paused on request"), "paused", "a: paused at step 1,200"),
+        (Event(1, EventKind.PAUSE, 9, "on request (the agent: waits until 20:00)"), "waiting", "a: waits at step 9"),
         (Event(1, EventKind.FAIL, 3, "my own mistake"), "failed", "a: failed at step 3"),
         (
             Event(1, EventKind.FAIL, 3, "the loss became nan in step 3, and"),

@@ -21,11 +21,12 @@ from trainerd.loop.changes.trouble import BadTurn
 from trainerd.loop.checkpointer import Checkpointer
 from trainerd.loop.contract import Model, Session
 from trainerd.loop.outcome import Outcome
-from trainerd.rundir import run_events, set_requests
+from trainerd.rundir import run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
+from trainerd.rundir.requests import set_requests
+from trainerd.rundir.requests.set_requests import SetRequest
 from trainerd.rundir.run_events import EventKind
-from trainerd.rundir.set_requests import SetRequest
 
 log = logging.getLogger(__name__)
 

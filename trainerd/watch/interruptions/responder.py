@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainerd.errors import NotRunningError, StorageError, TrainerdError
-from trainerd.rundir.pending_request import PendingRequest
+from trainerd.rundir.request_files import WATCHER
+from trainerd.rundir.requests.pending_request import PendingRequest
 from trainerd.rundir.state import Phase, State, read_state
 from trainerd.text import counted, printable, seconds
 from trainerd.watch.ask import Action, ask
@@ -78,7 +79,7 @@ class Responder:
         deadline = self._timer() + interruption.secs
         within = seconds(interruption.secs)
         log.info("%s: asking all runs to %s within %s", interruption.title, action, within, extra=_EVENT)
-        outcomes, waiting = self._ask(action)
+        outcomes, waiting = self._ask(interruption, action)
         while waiting and self._timer() < deadline:
             found = [(run, pending, self._outcome(run, pending)) for run, pending in waiting]
             outcomes += [outcome for _, _, outcome in found if outcome is not None]
@@ -90,26 +91,28 @@ class Responder:
         self._tell(interruption, action, outcomes)
         return outcomes
 
-    def _ask(self, action: Action) -> tuple[list[RunOutcome], list[tuple[RunView, PendingRequest]]]:
+    def _ask(
+        self, interruption: MachineInterruption, action: Action
+    ) -> tuple[list[RunOutcome], list[tuple[RunView, PendingRequest]]]:
         """Ask each run. Return the outcomes of those that cannot be asked, and the requests to the others."""
         outcomes, asked = list[RunOutcome](), list[tuple[RunView, PendingRequest]]()
         for run in (run for run in self._runs() if run.is_running):
             try:
-                asked.append((run, self._request(run, action)))
+                asked.append((run, self._request(run, action, f"{WATCHER}: {interruption.title}")))
             except NotRunningError:  # it has ended since, or trains on another machine
                 continue
             except (TrainerdError, OSError) as error:
                 outcomes.append(RunOutcome(run.name, None, str(error)))
         return outcomes, asked
 
-    def _request(self, run: RunView, action: Action) -> PendingRequest:
+    def _request(self, run: RunView, action: Action, why: str) -> PendingRequest:
         """Return the request to a run: the one that it has if it is pausing already."""
         with self._lock:
             path = run.rundir.path
             before = self._pausing.get(path)
             if before is not None and before.holder.is_alive():
                 return before
-            pending = ask(run.rundir, action)
+            pending = ask(run.rundir, action, why)
             if action == "pause":
                 self._pausing[path] = pending
             return pending

@@ -1,4 +1,4 @@
-"""The part of the system bus that logind's signals and locks need, by jeepney (https://jeepney.readthedocs.io)."""
+"""The part of the system bus that logind needs, by jeepney (https://jeepney.readthedocs.io)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,81 @@ from trainerd.system.extras import install_command
 from trainerd.text import printable
 from trainerd.watch.interruptions.interruption import AbsentError, SourceError
 
-_LOGIND = "org.freedesktop.login1"
+LOGIND = "org.freedesktop.login1"
 _PATH = "/org/freedesktop/login1"
-_MANAGER = f"{_LOGIND}.Manager"
+_MANAGER = f"{LOGIND}.Manager"
 _CALL_SECS = 2.0
 _KEPT = 16  # signals that wait
 
 
-class SystemBus:
+class LogindConnection:
     """A connection to the system bus, and through it to logind.
+
+    Args:
+      loss: what trainerd does not do without one, for the errors.
+
+    Raises:
+      AbsentError: this machine has no system bus, or jeepney is not installed.
+      SourceError: the bus cannot be used; so do all methods if the connection is lost.
+    """
+
+    def __init__(self, loss: str) -> None:
+        try:
+            from jeepney import DBusAddress
+            from jeepney.io.blocking import open_dbus_connection
+        except ImportError:
+            raise AbsentError(
+                f"the package `jeepney` is not installed: {loss}. Install it with `{install_command('watch')}`."
+            ) from None
+        self._loss = loss
+        self._logind = DBusAddress(_PATH, bus_name=LOGIND, interface=_MANAGER)
+        with self._errors():
+            self._connection: Any = open_dbus_connection("SYSTEM", enable_fds=True)
+
+    def call(self, method: str, signature: str | None = None, *arguments: str) -> Any:
+        """Return the value of logind's answer to a method; None if it has none."""
+        from jeepney import new_method_call
+
+        return self.send(new_method_call(self._logind, method, signature, arguments))
+
+    def properties(self, path: str, interface: str) -> dict[str, Any]:
+        """Return the properties of one of logind's objects."""
+        from jeepney import DBusAddress, Properties
+
+        found = self.send(Properties(DBusAddress(path, bus_name=LOGIND, interface=interface)).get_all())
+        return {name: value for name, (_, value) in found.items()}
+
+    def send(self, message: Any) -> Any:
+        """Return the value of an answer; None if it has none."""
+        from jeepney.wrappers import unwrap_msg
+
+        with self._errors():
+            body = unwrap_msg(self._connection.send_and_get_reply(message, timeout=_CALL_SECS))
+        return body[0] if body else None
+
+    def close(self) -> None:
+        """End the connection."""
+        with contextlib.suppress(OSError):
+            self._connection.close()
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn an error of the connection or of the answer into a SourceError."""
+        from jeepney import AuthenticationError, DBusErrorResponse
+
+        try:
+            yield
+        except DBusErrorResponse as error:
+            said = " ".join(printable(str(each)) for each in error.data)
+            raise SourceError(f"the system bus answers with {error.name}: {said}") from error
+        except FileNotFoundError as error:
+            raise AbsentError(f"this machine has no system bus: {self._loss}") from error
+        except (OSError, AuthenticationError, RuntimeError) as error:
+            raise SourceError(f"the system bus cannot be used: {error}") from error
+
+
+class SystemBus(LogindConnection):
+    """Logind's signals and locks.
 
     Raises:
       AbsentError: this machine has no system bus, or jeepney is not installed.
@@ -27,22 +93,14 @@ class SystemBus:
     """
 
     def __init__(self) -> None:
-        try:
-            from jeepney import DBusAddress, MatchRule
-            from jeepney.io.blocking import open_dbus_connection
-        except ImportError:
-            raise AbsentError(
-                "the package `jeepney` is not installed: trainerd does not save before sleep and shutdown. Install it "
-                f"with `{install_command('watch')}`."
-            ) from None
-        self._logind = DBusAddress(_PATH, bus_name=_LOGIND, interface=_MANAGER)
+        super().__init__("trainerd does not save before sleep and shutdown")
+        from jeepney import MatchRule
+
         self._signals: deque[Any] = deque(maxlen=_KEPT)
-        with _as_source_error():
-            self._connection: Any = open_dbus_connection("SYSTEM", enable_fds=True)
-        with _as_source_error():
+        with self._errors():
             rule = MatchRule(type="signal", interface=_MANAGER, path=_PATH)
             self._connection.filter(rule, queue=self._signals)
-            rule = MatchRule(type="signal", sender=_LOGIND, interface=_MANAGER, path=_PATH)
+            rule = MatchRule(type="signal", sender=LOGIND, interface=_MANAGER, path=_PATH)
             self._call_bus("AddMatch", "s", rule.serialise())
         self._sender = self._owner()
 
@@ -53,15 +111,13 @@ class SystemBus:
           what: what is delayed, such as "sleep".
           who, why: what `systemd-inhibit --list` shows.
         """
-        from jeepney import new_method_call
-
-        return self._call(new_method_call(self._logind, "Inhibit", "ssss", (what, who, why, "delay")))
+        return self.call("Inhibit", "ssss", what, who, why, "delay")
 
     def most_delay_secs(self) -> float:
         """Return how long logind waits for a delay lock, in seconds."""
         from jeepney import Properties
 
-        _, micros = self._call(Properties(self._logind).get("InhibitDelayMaxUSec"))
+        _, micros = self.send(Properties(self._logind).get("InhibitDelayMaxUSec"))
         return float(micros) / 1e6
 
     def next_signal(self, secs: float) -> tuple[str, bool] | None:
@@ -70,7 +126,7 @@ class SystemBus:
         Returns:
           Its name and its argument; None if none has come within so many seconds.
         """
-        with _as_source_error():
+        with self._errors():
             try:
                 message = self._connection.recv_until_filtered(self._signals, timeout=secs)
             except TimeoutError:
@@ -85,11 +141,6 @@ class SystemBus:
                 return str(fields.get(HeaderFields.member)), argument
         return None
 
-    def close(self) -> None:
-        """End the connection."""
-        with contextlib.suppress(OSError):
-            self._connection.close()
-
     def _is_logind(self, sender: str) -> bool:
         """Return whether a signal is logind's: each process may send one of its name to this connection alone."""
         if sender != self._sender:
@@ -101,7 +152,7 @@ class SystemBus:
         from jeepney.wrappers import DBusErrorResponse
 
         try:
-            return str(self._call_bus("GetNameOwner", "s", _LOGIND))
+            return str(self._call_bus("GetNameOwner", "s", LOGIND))
         except SourceError as error:
             if isinstance(error.__cause__, DBusErrorResponse):
                 return ""
@@ -111,31 +162,4 @@ class SystemBus:
         from jeepney import DBusAddress, new_method_call
 
         bus = DBusAddress("/org/freedesktop/DBus", bus_name="org.freedesktop.DBus", interface="org.freedesktop.DBus")
-        return self._call(new_method_call(bus, method, signature, arguments))
-
-    def _call(self, message: Any) -> Any:
-        """Return the value of an answer; None if it has none."""
-        from jeepney.wrappers import unwrap_msg
-
-        with _as_source_error():
-            body = unwrap_msg(self._connection.send_and_get_reply(message, timeout=_CALL_SECS))
-        return body[0] if body else None
-
-
-@contextlib.contextmanager
-def _as_source_error() -> Iterator[None]:
-    """Turn an error of the connection or of the answer into a SourceError."""
-    from jeepney import AuthenticationError, DBusErrorResponse
-
-    try:
-        yield
-    except DBusErrorResponse as error:
-        said = " ".join(printable(str(each)) for each in error.data)
-        raise SourceError(f"the system bus answers with {error.name}: {said}") from error
-    except FileNotFoundError as error:
-        raise AbsentError(
-            "this machine has no system bus: trainerd does not save before sleep and shutdown. Other events are still "
-            "reported"
-        ) from error
-    except (OSError, AuthenticationError, RuntimeError) as error:
-        raise SourceError(f"the system bus cannot be used: {error}") from error
+        return self.send(new_method_call(bus, method, signature, arguments))

@@ -19,6 +19,7 @@ from trainerd.watch.metrics import registry
 from trainerd.watch.page.as_json import RunsAsJson, as_text, detail_as_json, path_of, text_of
 from trainerd.watch.page.document import document
 from trainerd.watch.page.guard import COOKIE, RequestGuard
+from trainerd.watch.page.queue import PageQueue
 from trainerd.watch.run_reader import Runs, RunView
 
 if TYPE_CHECKING:
@@ -49,14 +50,17 @@ class App:
 
     Args:
       runs: what is known of the runs.
+      queue: the queue of this user.
       guard: who may look and ask.
       clock: seconds since 1970 (UTC).
     """
 
-    def __init__(self, runs: Runs, guard: RequestGuard, clock: Callable[[], float] = time.time) -> None:
-        self._runs, self._guard, self._clock = runs, guard, clock
+    def __init__(
+        self, runs: Runs, queue: PageQueue, guard: RequestGuard, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._runs, self._queue, self._guard, self._clock = runs, queue, guard, clock
         self._runs_as_json = RunsAsJson()
-        self._registry = registry(runs.seen, clock)
+        self._registry = registry(runs.seen, queue.stages, clock)
         self._open = (self._healthz, self._login)  # what needs no token
         self._routes = Map(
             [
@@ -68,6 +72,11 @@ class App:
                 Rule("/run/<name:name>.json", endpoint=self._run, methods=["GET"]),
                 Rule("/run/<name:name>/save", endpoint=self._ask, defaults={"what": "save"}, methods=["POST"]),
                 Rule("/run/<name:name>/pause", endpoint=self._ask, defaults={"what": "pause"}, methods=["POST"]),
+                Rule("/run/<name:name>/queue", endpoint=self._add_to_queue, methods=["POST"]),
+                *(
+                    Rule(f"/queue/<name:name>/{what}", endpoint=self._change, defaults={"what": what}, methods=["POST"])
+                    for what in queue.changes
+                ),
             ],
             converters={"name": _Name},
             merge_slashes=False,
@@ -102,13 +111,15 @@ class App:
             return _json({"error": "an error of trainerd's own: the watcher's log has it."}, 500)
 
     def _page(self, request: Request) -> Response:
-        html, policy = document("page.html", "chart.js", "page.js")
+        html, policy = document("page.html", "chart.js", "buttons.js", "queue.js", "page.js")
         return Response(html, mimetype="text/html", headers={"Content-Security-Policy": policy})
 
     def _list(self, request: Request) -> Response:
         wanted = request.args.get("match", "").lower().split()
-        found = [run for run in self._runs.seen() if all(word in text_of(run) for word in wanted)]
-        return Response(self._runs_as_json.text(found, self._clock()), mimetype="application/json")
+        runs = self._runs.seen()
+        found = [run for run in runs if all(word in text_of(run) for word in wanted)]
+        text = self._runs_as_json.text(found, self._queue.as_json(runs), self._clock())
+        return Response(text, mimetype="application/json")
 
     def _run(self, request: Request, name: str) -> Response:
         run = self._find(name)
@@ -125,6 +136,14 @@ class App:
         pid = pending.holder.pid
         log.info("asked process %d, which trains %s, to %s", pid, run.rundir.path, what)
         return _json({"said": f"asked process {pid} to {what}", "id": pending.id})
+
+    def _add_to_queue(self, request: Request, name: str) -> Response:
+        self._guard.require_asked(request)
+        return _changed(self._queue.add(self._find(name)))
+
+    def _change(self, request: Request, name: str, what: str) -> Response:
+        self._guard.require_asked(request)
+        return _changed(self._queue.change(name, what))
 
     def _find(self, name: str) -> RunView:
         for run in self._runs.seen():
@@ -153,6 +172,11 @@ class App:
 
 def _json(content: Any, status: int = 200) -> Response:
     return Response(as_text(content), status, mimetype="application/json")
+
+
+def _changed(said: str) -> Response:
+    log.info("the page: %s", said)
+    return _json({"said": said})
 
 
 def _refused(error: HTTPException) -> Response:

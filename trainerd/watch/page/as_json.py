@@ -19,6 +19,7 @@ from trainerd.watch.run_reader import RunDetail, RunView
 
 MOST_RUNS = 200  # that are shown at once
 _METRICS, _EVENTS, _WARNINGS, _CHECKPOINTS, _TAGS, _CURVES = 100, 10, 5, 8, 32, 500  # of one run
+_PARAMS = 4000  # characters
 _ANSWERS = 4  # of one run, and ids of one answer
 _DEVICES = 64  # of one run
 _SMOOTHED = 60  # a curve is smoothed over such a part of its points
@@ -60,11 +61,12 @@ class RunsAsJson:
     def __init__(self) -> None:
         self._parts: dict[Path, Cached[str]] = {}
 
-    def text(self, runs: Sequence[RunView], now: float) -> str:
+    def text(self, runs: Sequence[RunView], queue: Mapping[str, Any] | None, now: float) -> str:
         """Return the text: the runs that train first, then those that ended last.
 
         Args:
           runs: those that are asked for.
+          queue: the queue, as JSON's types; None for none.
           now: seconds since 1970 (UTC).
         """
         first = sorted(runs, key=lambda run: (not run.is_running, 0 if run.is_running else -_ended_at(run), run.name))
@@ -72,7 +74,7 @@ class RunsAsJson:
         known = {run.rundir.path: self._parts.get(run.rundir.path) or Cached() for run in first[:MOST_RUNS]}
         parts = [_part(run, known[run.rundir.path]) for run in first[:MOST_RUNS]]
         self._parts = known
-        about = as_text({"now": now, "count": len(runs), "running": running})
+        about = as_text({"now": now, "count": len(runs), "running": running, "queue": queue})
         return f'{about[:-1]}, "runs": [{", ".join(parts)}]}}'
 
 
@@ -105,6 +107,7 @@ def _state(state: State, is_running: bool) -> dict[str, Any]:
         "job": state.job,
         "tags": state.tags[:_TAGS],
         "notes": state.notes,
+        "params": state.shown_params()[:_PARAMS],
         "step": state.step,
         "max_steps": state.max_steps,
         "end": state.end,
@@ -126,9 +129,10 @@ def _state(state: State, is_running: bool) -> dict[str, Any]:
 
 def text_of(run: RunView) -> str:
     """Return the text of a run in which words are searched, in lower case."""
-    state = run.state
-    more = [state.phase_now(run.is_running), state.job, state.notes, *state.tags] if state is not None else []
-    return "\n".join([run.name, *more]).lower()
+    words = [run.name]
+    if (state := run.state) is not None:
+        words += [state.phase_now(run.is_running), state.job, state.notes, state.shown_params(), *state.tags]
+    return "\n".join(words).lower()
 
 
 def detail_as_json(detail: RunDetail, events: Sequence[Event], metrics: Sequence[str] = ()) -> dict[str, Any]:

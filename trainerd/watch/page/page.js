@@ -1,6 +1,7 @@
-// The table of all runs, the charts of those that are checked, the details of those that are opened. chart.js is before it.
+// The table of all runs, the charts of those that are checked, the details of those that are opened. chart.js, buttons.js
+// and queue.js are before it.
 
-const EVERY_MS = 2000, SURE_MS = 4000, STILL_READING_MS = 50, AT_REST_SECS = 30;
+const EVERY_MS = 2000, STILL_READING_MS = 50, AT_REST_SECS = 30;
 const CHECKED_AT_FIRST = 4, MOST_CHECKED = 20, MOST_CHARTS = 24, COLORS = 8;
 const KINDS = ["training", "trained again", "saving", "evaluating", "starting", "paused", "down"];
 const rows = new Map(), cards = new Map(), details = new Map(), colors = new Map(); // by the name of a run
@@ -167,13 +168,7 @@ class Row {
     this.said = make("p", { class: "said" });
     this.element = make("tr");
     this.check.addEventListener("change", () => toggle("run", chosen.run ?? checked(), this.run.name, this.check.checked));
-    this.name.addEventListener("click", () => this.open());
-  }
-
-  open() {
-    const name = this.run.name, isOpen = !opened().includes(name);
-    toggle("open", opened(), name, isOpen);
-    if (isOpen) cards.get(name)?.element.scrollIntoView({ block: "nearest" });
+    this.name.addEventListener("click", () => openRun(this.run.name, !opened().includes(this.run.name)));
   }
 
   /** Show a run. `names` has those that are checked and those that are opened; they are the same for all rows. */
@@ -199,6 +194,12 @@ class Row {
       if (key === "phase") cell.className = `text phase ${run.phase}`;
     });
   }
+}
+
+/** Open the details of a run, or close them. */
+function openRun(name, isOpen) {
+  toggle("open", opened(), name, isOpen);
+  if (isOpen) cards.get(name)?.element.scrollIntoView({ block: "nearest" });
 }
 
 const troubleOf = (run) => [run.unread, ...(run.trouble ?? [])].filter(Boolean).join(" · ");
@@ -301,9 +302,11 @@ class Card {
     this.shut = make("button", { type: "button" }, "Close");
     this.tags = make("p", { class: "tags" });
     this.notes = make("p", { class: "notes" });
+    this.params = make("p", { class: "notes" });
     this.said = make("p", { class: "said" });
     this.save = make("button", { type: "button" }, "Save now");
-    this.pause = make("button", { type: "button" }, "Pause");
+    this.pause = new SureButton("Pause", "save and stop this run", () => this.ask("pause"), this.say.bind(this));
+    this.add = make("button", { type: "button" }, "Add to queue");
     this.answer = make("p", { class: "answer", role: "status" });
     this.bar = make("div", { class: "bar", "aria-hidden": "true" });
     this.shares = make("ul", { class: "legend" });
@@ -313,12 +316,12 @@ class Card {
     this.where = make("p", { class: "quiet answer" });
     const part = (title, ...inside) => make("section", {}, make("h3", {}, title), ...inside);
     this.element = make("article", { class: "run" },
-      make("div", { class: "head" }, this.title, this.tags, make("div", { class: "actions" }, this.answer, this.save, this.pause, this.shut)),
-      this.said, this.notes,
+      make("div", { class: "head" }, this.title, this.tags, make("div", { class: "actions" }, this.answer, this.save, this.pause.element, this.add, this.shut)),
+      this.said, this.notes, this.params,
       make("div", { class: "body" }, part("Events", this.events), part("Checkpoints", this.checkpoints),
         make("div", { class: "side" }, part("Goodput", this.bar, this.shares), part("Figures", this.figures), this.where)));
     this.save.addEventListener("click", () => this.ask("save"));
-    this.pause.addEventListener("click", () => this.pressPause());
+    this.add.addEventListener("click", () => this.ask("queue"));
     this.shut.addEventListener("click", () => toggle("open", opened(), this.run.name, false));
     this.update(run);
   }
@@ -328,9 +331,11 @@ class Card {
     put(this.title, run.name);
     put(this.said, troubleOf(run));
     put(this.notes, run.notes ?? "");
+    put(this.params, run.params ?? "");
     showTags(this.tags, run.tags ?? []);
-    this.save.disabled = this.pause.disabled = !run.running;
-    for (const [button, word] of [[this.save, "Save"], [this.pause, "Pause"], [this.shut, "Close"]]) button.title = `${word} ${run.name}`;
+    this.save.disabled = this.pause.element.disabled = !run.running;
+    this.add.hidden = !found.queue?.can_add.includes(run.name);
+    for (const [button, word] of [[this.save, "Save"], [this.pause.element, "Pause"], [this.shut, "Close"]]) button.title = `${word} ${run.name}`;
     const answer = this.asked && run.answers?.find((each) => each.ids.includes(this.asked));
     if (answer) {
       this.asked = null;
@@ -355,38 +360,15 @@ class Card {
     this.events.replaceChildren(...detail.events.map(event));
   }
 
-  pressPause() {
-    if (this.pause.classList.toggle("sure")) {
-      put(this.pause, "Pause? Press again");
-      this.say("Press Pause again to save and stop this run.", false);
-      this.unsure = setTimeout(() => { this.forgetPause(); this.say("", false); }, SURE_MS);
-    } else {
-      this.forgetPause();
-      this.ask("pause");
-    }
-  }
-
-  forgetPause() {
-    clearTimeout(this.unsure);
-    this.pause.classList.remove("sure");
-    put(this.pause, "Pause");
-  }
-
   async ask(what) {
-    try {
-      const headers = { "Content-Type": "application/json", "X-Trainerd": "1" };
-      const answer = await fetch(`${this.run.path}/${what}`, { method: "POST", headers, body: "{}" });
-      const said = await answer.json();
-      this.asked = said.id || null;
-      this.say(said.said ?? said.error, !answer.ok);
-    } catch {
-      this.say("The watcher does not answer.", true);
-    }
+    const answer = await post(`${this.run.path}/${what}`);
+    this.asked = answer.id;
+    this.say(answer.text, answer.isWrong);
+    if (what === "queue") await refresh();
   }
 
-  say(text, isWrong) {
-    put(this.answer, text);
-    this.answer.classList.toggle("wrong", isWrong);
+  say(text, isWrong = false) {
+    sayIn(this.answer, text, isWrong);
   }
 }
 
@@ -509,6 +491,7 @@ async function loadAll() {
 
 function show() {
   giveColors();
+  showQueue();
   showHead();
   showRows();
   showMenus();

@@ -16,6 +16,7 @@ from waitress.channel import HTTPChannel
 from trainerd.watch.page.app import App
 from trainerd.watch.page.guard import RequestGuard
 from trainerd.watch.page.listen import ListenAddress, bound
+from trainerd.watch.page.queue import PageQueue
 from trainerd.watch.run_reader import Runs
 
 _THREADS = 3  # answers are made of what is read already
@@ -67,7 +68,7 @@ class Page:
 
     def __init__(self, listen: str, runs: Runs, token: str | None = None) -> None:
         address = ListenAddress.parse(listen)
-        app = App(runs, RequestGuard(address, token))
+        app = App(runs, PageQueue(), RequestGuard(address, token))
         self._socket = bound(address)
         self.address = address if address.path is not None else replace(address, port=self._socket.getsockname()[1])
         logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # that a request waits for another is not news

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -15,9 +15,10 @@ from trainerd.cli.advice import how_to_start, how_to_train_fork
 from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
 from trainerd.cli.usage import GivenPath
-from trainerd.config import edit, tables
+from trainerd.config import edit
 from trainerd.config import parse as configs
-from trainerd.errors import ConfigError, UsageError
+from trainerd.config.bare_script import is_script
+from trainerd.errors import UsageError
 from trainerd.history.choice import choose
 from trainerd.history.fork import fork
 from trainerd.history.rollback import RollbackTarget
@@ -44,7 +45,7 @@ def command(
 ) -> None:
     """Make a new run directory, NEWDIR, that starts at a checkpoint. The run itself is not changed and may train.
 
-    With --set, a config for the new run is written beside the config. It has the name of NEWDIR.
+    With --set, a config for the new run is written beside the config of the run. It has the name of NEWDIR.
     """
     rundir, folder = options.run_to_change(run), folder.absolute()
     changes = edit.read_changes(said)
@@ -54,7 +55,7 @@ def command(
         fork(rundir, target, folder, changes)
         say(f"forked {target}. {_how_to_train(rundir, run, folder)} trains it.")
         return
-    path, text = _config_of(folder, changes, run.config_path)
+    path, text = _config_of(folder, changes, run.config_path or options.config_of_start(run.logdir))
     with _written_first(path, text):
         fork(rundir, target, folder, changes)
     say(f"forked {target}. `{options.command_line('run', _short(path))}` trains it.")
@@ -98,27 +99,16 @@ def _config_of(folder: Path, changes: dict[str, str], config_path: Path | None) 
         raise UsageError("--set logdir: NEWDIR is the run directory.")
     found = options.load_config(config_path)
     path = (found.path.parent if found.path is not None else Path.cwd()) / f"{folder.name}.toml"
-    logdir = os.path.relpath(folder, path.parent)
+    is_bare = found.path is None or is_script(found.path)
+    logdir = os.path.relpath(folder, path.parent if is_bare else found.folder)
     quoted = edit.read_changes([f"logdir={logdir}"])
     text = edit.changed(options.config_text(config_path), changes | quoted)
-    try:
+    with edit.blaming(changes):
         configs.parse(tomllib.loads(text), path=path)
-    except tables.MistakesError as error:
-        raise _blamed(error.mistakes, changes) from None
     with storage(f"read {path}", missing_ok=True):
         if path.read_bytes() != text.encode():  # a fork that was killed leaves the same text
             raise UsageError(f"{path} exists: name another NEWDIR, or move that file.")
     return path, text
-
-
-def _blamed(mistakes: Sequence[str], changes: dict[str, str]) -> ConfigError:
-    """Return the error for the mistakes of --set. The file of the changed config does not exist."""
-    found = []
-    for mistake in mistakes:
-        name, _, what = mistake.partition(": ")
-        found += [f"--set {key}={said}: {what}" for key, said in changes.items() if f"{key}.".startswith(f"{name}.")]
-    every = " ".join(f"--set {key}={said}" for key, said in changes.items())
-    return ConfigError("\n".join(found or (f"{every}: {mistake}" for mistake in mistakes)))
 
 
 def _short(path: Path) -> Path:

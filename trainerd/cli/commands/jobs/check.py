@@ -69,7 +69,7 @@ def command(run: RunOptions) -> None:
         logger.propagate = True
     found = "warning" if warnings.count == 1 else "warnings"
     verdict = f"It works; read the {found} above" if warnings.count else "All is well"
-    train = options.command_line("run", run.config_path, of_script=run.of_script())
+    train = options.command_line("run", run.config_path, options_of_start=[*run.set_options(), *run.of_script()])
     say(
         f"{verdict}. `{train}` takes up the run that has begun, if its checkpoint fits."
         if is_begun

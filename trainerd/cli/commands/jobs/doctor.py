@@ -12,7 +12,7 @@ import click
 
 from trainerd.cli import as_owner, options
 from trainerd.cli.app import CommandWithExamples
-from trainerd.cli.installed import service_of
+from trainerd.cli.install.installed import service_of
 from trainerd.cli.say import say
 from trainerd.cli.usage import GivenPath
 from trainerd.doctor import facts as known

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import click
 
-from trainerd.cli import slurm_script
 from trainerd.cli.app import CommandWithExamples
-from trainerd.cli.install_files import make_users, write_files
-from trainerd.cli.install_plan import Plan, make_plan
+from trainerd.cli.install import slurm_script
+from trainerd.cli.install.agent_plan import make_agent_plan
+from trainerd.cli.install.files import make_users, write_files
+from trainerd.cli.install.plan import Plan, make_plan
+from trainerd.cli.install.watch_plan import DELAY, delay_commands, make_watch_plan
 from trainerd.cli.options import command_line, load_config
 from trainerd.cli.say import say
 from trainerd.cli.usage import GivenPath
-from trainerd.cli.watch_plan import DELAY, delay_commands, make_watch_plan
 from trainerd.doctor.facts import SystemdService
 from trainerd.errors import UsageError
 from trainerd.system import machine
@@ -50,6 +51,12 @@ from trainerd.system import machine
 @click.option(
     "--watch", "is_watcher", is_flag=True, help="Install the watcher, trainerd-watch.service, in place of a run."
 )
+@click.option(
+    "--agent",
+    "is_agent",
+    is_flag=True,
+    help="Install the agent of your queue, trainerd-agent.service, in place of a run. It is for your user.",
+)
 @click.option("--dry-run", is_flag=True, help="Show the unit and write nothing.")
 def command(
     for_user: bool,
@@ -58,6 +65,7 @@ def command(
     config_path: Path | None,
     slurm: bool,
     is_watcher: bool,
+    is_agent: bool,
     dry_run: bool,
 ) -> None:
     """Install a systemd unit, so that a run trains in the background and resumes after a reboot."""
@@ -66,22 +74,28 @@ def command(
         return
     if for_user and for_all:
         raise UsageError("--user and --system contradict each other.")
-    user = for_user or (not for_all and os.geteuid() != 0)
+    if is_agent and (for_all or is_watcher):
+        raise UsageError(f"--agent and {'--system' if for_all else '--watch'} contradict each other.")
+    user = for_user or is_agent or (not for_all and os.geteuid() != 0)
     if not user and not dry_run and os.geteuid() != 0:
         raise UsageError(
             f"writing to {machine.MACHINE.units} needs root. Type `sudo {command_line('install --system')}`, or "
             f"install it for yourself alone: `{command_line('install --user')}`."
         )
-    if is_watcher and (name is not None or config_path is not None):
-        raise UsageError("--watch takes no --name and no --config: the watcher has a config of its own.")
-    plan = make_watch_plan(user) if is_watcher else make_plan(user, name, config_path)
+    if (is_watcher or is_agent) and (name is not None or config_path is not None):
+        what, who = ("--watch", "the watcher") if is_watcher else ("--agent", "the agent")
+        raise UsageError(f"{what} takes no --name and no --config: {who} has a config of its own.")
+    if is_watcher:
+        plan = make_watch_plan(user)
+    else:
+        plan = make_agent_plan() if is_agent else make_plan(user, name, config_path)
     if dry_run:
         say("\n".join(f"# {file.path}\n{file.text}" for file in plan.files), nl=False)
         return
     write_files(plan)
     if is_watcher and not user:
         make_users()
-    steps = _watch_steps(plan) if is_watcher else _train_steps(plan)
+    steps = _watch_steps(plan) if is_watcher else _agent_steps(plan) if is_agent else _train_steps(plan)
     width = max(len(typed) for typed, _ in steps)
     say("\n".join(["", "Next:", *(f"  {typed:<{width}}  {what}" for typed, what in steps)]))
     if is_watcher:
@@ -118,6 +132,18 @@ def _train_steps(plan: Plan) -> list[tuple[str, str]]:
 def _when(what: str, service: SystemdService) -> str:
     """Return when an enabled unit does something. The units of a user who does not linger start at a login."""
     return f"{what} now, and whenever you log in" if service.user else f"{what} now, and after every boot"
+
+
+def _agent_steps(plan: Plan) -> list[tuple[str, str]]:
+    """Return the same for the agent."""
+    service = plan.service
+    return [
+        (f"edit {plan.config}", "how many runs train at a time"),
+        (f"{service.systemctl} enable --now {service.name}", _when("train the queue", service)),
+        ('loginctl enable-linger "$USER"', "train from boot on, and while you are logged out"),
+        (command_line("queue add"), "add the run of the current folder"),
+        (f"{service.journalctl} {service.name} -f", "the agent's log"),
+    ]
 
 
 def _watch_steps(plan: Plan) -> list[tuple[str, str]]:

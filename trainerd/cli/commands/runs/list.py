@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
+from trainerd.agent.progress import Stage
+from trainerd.agent.shown import by_run
 from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.columns import lines, width
 from trainerd.cli.say import say
-from trainerd.errors import UsageError
+from trainerd.errors import StorageError, UsageError
 from trainerd.rundir.runs import ListedRun, all_runs
 from trainerd.rundir.state import State
 from trainerd.text import figure, seconds
@@ -54,7 +58,7 @@ def command(watch: bool, is_running: bool, tags: tuple[str, ...], column: str | 
             say(json.dumps([run.to_json() for run in runs]))
         else:
             room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-            say(table(runs, room, time.time()) if runs or not is_running else "No run is running.")
+            say(table(runs, room, time.time(), _waiting()) if runs or not is_running else "No run is running.")
         if not watch:
             return
         time.sleep(1.0)
@@ -121,17 +125,26 @@ def _value(run: ListedRun, column: str) -> Any:
     return get(run, run.state) if get is not None else run.state.metrics.get(column)
 
 
-def table(runs: Sequence[ListedRun], room: int | None, now: float) -> str:
+def _waiting() -> dict[Path, str]:
+    """Return why runs of the queue do not train, by their run directories; empty if the queue cannot be read."""
+    with contextlib.suppress(StorageError):
+        now, stages = time.time(), (Stage.WAITING, Stage.PAUSED)
+        return {path: f"queue: {each.line(now)}" for path, each in by_run().items() if each.stage in stages}
+    return {}
+
+
+def table(runs: Sequence[ListedRun], room: int | None, now: float, waiting: Mapping[Path, str] | None = None) -> str:
     """Return the runs as a table.
 
     Args:
       runs: all of them.
       room: the width of the terminal, in characters; None: as wide as need be.
       now: seconds since 1970 (UTC).
+      waiting: why runs of the queue do not train, by their run directories.
     """
     if not runs:
         return _NONE
-    rows = [_HEAD, *(_row(run, now) for run in runs)]
+    rows = [_HEAD, *(_row(run, now, (waiting or {}).get(run.rundir.path, "")) for run in runs)]
     if not any(row[_TAGS] for row in rows[1:]):
         rows = [(*row[:_TAGS], *row[_TAGS + 1 :]) for row in rows]
     found = lines(rows, _LEFT)
@@ -148,7 +161,7 @@ def _with_troubles_below(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
             yield f"  {row[-1]}"
 
 
-def _row(run: ListedRun, now: float) -> tuple[str, ...]:
+def _row(run: ListedRun, now: float, waits: str) -> tuple[str, ...]:
     state, name = run.state, " ".join(run.name.split())
     if state is None:
         return name, "running" if run.is_running else "-", "", "", "", "", "", "", " ".join(run.unread.split())
@@ -162,7 +175,7 @@ def _row(run: ListedRun, now: float) -> tuple[str, ...]:
         seconds(state.eta_secs) if run.is_running and state.eta_secs is not None else "",
         f"{seconds(max(0.0, now - saved.at))} ago" if saved else "",
         ", ".join(state.tags),
-        _trouble(run, state),
+        _trouble(run, state) or waits,
     )
 
 

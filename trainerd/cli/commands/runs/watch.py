@@ -4,7 +4,6 @@ machine stops."""
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import signal
 import threading
@@ -18,8 +17,9 @@ from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.say import say
 from trainerd.cli.usage import GivenPath
 from trainerd.daemon import logs
+from trainerd.daemon.alone import alone
 from trainerd.daemon.systemd.notify import Notifier
-from trainerd.errors import ConfigError, InUseError
+from trainerd.errors import ConfigError
 from trainerd.rundir import names
 from trainerd.rundir.runs import identities, readable_paths
 from trainerd.system.durable_files import storage
@@ -91,7 +91,7 @@ def _watch(path: Path | None, found: Settings) -> None:
     with contextlib.ExitStack() as stack:
         notifier = stack.enter_context(contextlib.closing(Notifier()))
         notes = Notes(folder, time.time())
-        stack.enter_context(_alone(folder))
+        stack.enter_context(alone(folder, "watcher"))
         _require_channels(path, found)
         sending = stack.enter_context(contextlib.closing(senders.Senders(path, found.watch.channels, notes)))
         notes.drop_others(sending.names)
@@ -158,24 +158,6 @@ def _page(config: PageConfig, runs: Runs) -> Iterator[None]:
     finally:
         page.close()
         thread.join(_LEAVE_SECS)
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Be the only watcher of this user.
-
-    Raises:
-      InUseError: another one runs.
-    """
-    path = folder / "lock"
-    with contextlib.ExitStack() as stack:
-        with storage(f"write {path}"):
-            file = stack.enter_context(path.open("w"))
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InUseError(f"another watcher of yours runs already: it holds {path}.") from None
-        yield
 
 
 def _test(path: Path | None, found: Settings) -> None:

@@ -43,7 +43,7 @@ def command_run(run: RunOptions, count: int) -> None:
     The terminal shows the chief. The others log to workers/RANK/trainerd.log in the run directory. A worker that is
     killed is started again, and all resume from the newest checkpoint. Ctrl-C saves and ends all.
     """
-    options.load_config(run.config_path)  # its mistakes are shown once
+    run.overrides()(options.load_config(run.config_path))  # its mistakes are shown once
     environment = {**os.environ, WORKERS: ",".join(f"127.0.0.1:{port}" for port in free_ports(count))}
     kept = [
         Kept(

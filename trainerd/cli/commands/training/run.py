@@ -14,6 +14,7 @@ from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.options import RunOptions
 from trainerd.cli.say import say
 from trainerd.cli.summary import summary
+from trainerd.cli.when_notice import say_when
 from trainerd.daemon.process import TrainerProcess
 from trainerd.loop.outcome import Outcome
 from trainerd.rundir.paths import RunDirectory
@@ -47,6 +48,7 @@ def command(run: RunOptions, rank: int | None) -> None:
     overrides = options.as_worker(run.overrides(), rank)
     written = options.load_config(run.config_path)
     config = overrides(written)
+    say_when(config)
     with contextlib.ExitStack() as stack:
 
         def ended(outcome: Outcome) -> None:

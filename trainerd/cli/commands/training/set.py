@@ -11,9 +11,10 @@ from trainerd.cli.advice import how_to_start
 from trainerd.cli.app import CommandOfRun
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError, UsageError
-from trainerd.rundir import request_files, set_requests
+from trainerd.rundir import request_files
 from trainerd.rundir.lock import read_holder
-from trainerd.rundir.set_requests import SetRequest
+from trainerd.rundir.requests import set_requests
+from trainerd.rundir.requests.set_requests import SetRequest
 
 
 @click.command(

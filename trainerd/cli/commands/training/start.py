@@ -13,6 +13,7 @@ from trainerd.cli import options
 from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.options import RunOptions
 from trainerd.cli.say import say
+from trainerd.cli.when_notice import say_when
 from trainerd.daemon.detach import start
 from trainerd.daemon.keeping_alive import Kept, keep_alive_in_background
 from trainerd.history import run_job
@@ -45,13 +46,21 @@ from trainerd.rundir.paths import RunDirectory
     help="Start the process again if it is killed, or if another worker of the cluster is gone. The command returns "
     "at once.",
 )
-def command(run: RunOptions, rank: int | None, keep_alive: bool) -> None:
+@click.option(
+    "--now",
+    "is_now",
+    is_flag=True,
+    help="Train although `[when]` would wait. The agent pauses the run when its next hours end.",
+)
+def command(run: RunOptions, rank: int | None, keep_alive: bool, is_now: bool) -> None:
     """Train in the background. The command returns when the first step is done, or with the error that prevented it.
 
     The daemon does not start again after a reboot; `trainerd install` is for that.
     """
     overrides = options.as_worker(run.overrides(), rank)
     config = overrides(options.load_config(run.config_path))
+    if not is_now:
+        say_when(config)
     if not keep_alive:
         say(start(config, overrides))
         return

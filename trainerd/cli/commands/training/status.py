@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -11,6 +12,7 @@ from pathlib import PurePath
 
 import click
 
+from trainerd.agent.shown import by_run
 from trainerd.cli import options
 from trainerd.cli.advice import how_to_start
 from trainerd.cli.app import CommandWithExamples
@@ -61,7 +63,7 @@ def command(run: options.RunOptions, watch: bool, as_json: bool) -> None:
             say(json.dumps(state.to_json() | {"running": running, "copy": copied}))
         else:
             saved_at = snapshot_at(rundir, state.last_checkpoint) if copy is not None else None
-            say(text(state, running, _last_events(rundir), copy, saved_at))
+            say(text(state, running, _last_events(rundir), copy, saved_at, _queue_line(rundir)))
         if not watch:
             return
         time.sleep(1.0)
@@ -130,11 +132,13 @@ def text(
     events: Sequence[Event] = (),
     copy: CopyStatus | None = None,
     saved_at: float | None = None,
+    queue: str = "",
 ) -> str:
-    """Return a state for a person, the last events, and what is copied elsewhere; see `CopyStatus.is_behind`."""
+    """Return a state for a person, with events, what is copied (see `CopyStatus.is_behind`), and the queue's word."""
     rows = [("name", state.name)] if state.name else []
     rows += [("tags", ", ".join(state.tags))] if state.tags else []
-    rows.append(("phase", describe(state, running)))
+    rows += [("params", state.shown_params())] if state.params else []
+    rows += [("phase", describe(state, running)), *[("queue", queue)] * bool(queue)]
     of = f" of {state.end:,}" if state.end else ""
     rows.append(("step", f"{state.step:,}{of}"))
     rows += state.shown_metrics().items()
@@ -181,6 +185,14 @@ def text(
     width = max(len(name) for name, _ in rows)
     # What a job writes may hold line breaks, and must not look like lines of trainerd's.
     return "\n".join(f"{name.replace(chr(10), ' '):<{width}}  {' '.join(value.splitlines())}" for name, value in rows)
+
+
+def _queue_line(rundir: RunDirectory) -> str:
+    """Return what the queue says of the run; empty if it is not in the queue, or that cannot be read."""
+    with contextlib.suppress(StorageError):
+        found = by_run().get(rundir.path)
+        return found.line(time.time()) if found is not None else ""
+    return ""
 
 
 def _last_events(rundir: RunDirectory) -> list[Event]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 
-from trainerd.cli.install_plan import File, Plan
+from trainerd.cli.install.plan import File, Plan
 from trainerd.cli.say import say
 from trainerd.errors import TrainerdError
 from trainerd.system import machine

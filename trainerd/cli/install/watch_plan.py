@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trainerd.cli import install_plan
-from trainerd.cli.install_plan import File, Plan
+from trainerd.cli.install import plan as install_plan
+from trainerd.cli.install.plan import File, Plan
 from trainerd.daemon.systemd import units
 from trainerd.doctor.facts import SystemdService
 from trainerd.errors import UsageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainerd.cli.install_plan import config_argument, config_folder, unit_folder
+from trainerd.cli.install.plan import config_argument, config_folder, unit_folder
 from trainerd.daemon.systemd import units
 from trainerd.doctor.facts import SystemdService
 from trainerd.system.machine import NAME

@@ -1,0 +1,80 @@
+"""Points of sweeps in the queue: what is queued, and what trains on to the next rung."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.conftest import Cli
+from tests.unit.test_sweeps import project, trained
+from trainerd.agent.entry import QueueEntry
+from trainerd.agent.progress import Stage
+from trainerd.agent.queue_folder import QueueFolder
+from trainerd.agent.swept import Promotions
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase
+from trainerd.sweeps.sweep import Sweep
+
+ASKED = ("--set", "params.rate=0.1,0.2,0.3,0.4", "--halve", "loss", "--rungs", "10,20", "--factor", "2")
+
+
+@pytest.fixture
+def sweep(cli: Cli, tmp_path: Path) -> Sweep:
+    """A sweep of four points, which are queued."""
+    project(tmp_path)
+    code, printed = cli("sweep", ".", *ASKED, "--name", "s", "--priority", "3", "--retries", "1")
+    assert code == 0 and "added 4 runs to the queue" in printed, printed
+    return Sweep.read(tmp_path / "sweeps" / "s")
+
+
+def steps(queue: QueueFolder) -> Mapping[str, int | None]:
+    return {name: entry.max_steps for name, entry in queue.read().entries.items()}
+
+
+def test_all_points_are_queued_up_to_the_first_rung(sweep: Sweep) -> None:
+    entries = QueueFolder().read().entries
+    assert list(entries) == ["s-001", "s-002", "s-003", "s-004"]
+    expected = {"priority": 3, "retries": 1, "max_steps": 10, "sweep": str(sweep.folder)}
+    for entry in entries.values():
+        assert {name: getattr(entry, name) for name in expected} == expected
+        assert RunDirectory(Path(entry.logdir)).path.parent == sweep.folder
+
+
+def test_the_better_half_trains_on_once_all_are_there(sweep: Sweep) -> None:
+    queue = QueueFolder()
+    promotions = Promotions(queue, clock=lambda: 1e10)
+    stages = dict.fromkeys(queue.read().entries, Stage.DONE)
+    points = {point.name: point for point in sweep.points()}
+    for name in ("001", "002", "003"):
+        trained(points[name].rundir, 10, {10: float(name)})
+    promotions.promote(queue.read().entries, stages | {"s-004": Stage.TRAINING}, 2)
+    assert set(steps(queue).values()) == {10}, "one is missing"
+    trained(points["004"].rundir, 5, {5: 0.1}, Phase.FAILED)
+    promotions.promote(queue.read().entries, stages | {"s-004": Stage.WAITING}, 2)
+    assert set(steps(queue).values()) == {10}, "one is tried again"
+    promotions.promote(queue.read().entries, stages | {"s-004": Stage.FAILED}, 2)
+    assert steps(queue) == {"s-001": 20, "s-002": 20, "s-003": 10, "s-004": 10}
+    assert queue.read().entries["s-001"].since == 1e10, "it waits for its turn again"
+    before = queue.stamp()
+    Promotions(queue).promote(queue.read().entries, stages | {"s-004": Stage.FAILED}, 2)
+    assert queue.stamp() == before, "a new agent finds it done"
+
+
+def test_a_sweep_that_cannot_be_read_stops_nothing(sweep: Sweep, caplog: pytest.LogCaptureFixture) -> None:
+    (sweep.folder / "sweep.toml").write_text("no TOML")
+    queue = QueueFolder()
+    entries = queue.read().entries
+    Promotions(queue).promote(entries, dict.fromkeys(entries, Stage.DONE), 1)
+    assert "cannot continue" in caplog.text and set(steps(queue).values()) == {10}
+
+
+def test_points_that_are_queued_are_not_queued_again(cli: Cli, sweep: Sweep) -> None:
+    assert "added 0 runs" in cli("sweep", "next", "sweeps/s", "--queue")[1]
+    QueueFolder().remove("s-002")
+    assert "added 1 run " in cli("sweep", "next", "sweeps/s", "--queue")[1]
+    found = QueueFolder().read().entries["s-002"]
+    assert found.priority == 3 and found == replace(found, max_steps=10, retries=1)
+    assert isinstance(found, QueueEntry)

@@ -1,0 +1,67 @@
+"""Runs that a person started and whose config has `[when]`: the agent takes them into the queue."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from pathlib import Path
+
+from trainerd.agent.entry import QueueEntry
+from trainerd.agent.queue_folder import QueueFolder, free_name
+from trainerd.agent.when.configs import WhenConfigs
+from trainerd.config.schema import WhenConfig
+from trainerd.errors import TrainerdError, UsageError
+from trainerd.rundir import registry
+from trainerd.rundir.registry import RegisteredRun
+from trainerd.rundir.runs import RunReader
+
+log = logging.getLogger(__name__)
+
+
+class RunsByHand:
+    """Finds runs that train, have a `[when]`, and are not in the queue.
+
+    Args:
+      queue: the queue.
+      whens: reads the configs.
+      known: returns the runs of this user.
+    """
+
+    def __init__(
+        self, queue: QueueFolder, whens: WhenConfigs, known: Callable[[], Collection[RegisteredRun]] = registry.known
+    ) -> None:
+        self._queue, self._whens, self._known = queue, whens, known
+        self._readers: dict[Path, RunReader] = {}
+
+    def add(self, queued: Collection[str], gpus: int) -> None:
+        """Add those that are not in the queue.
+
+        Args:
+          queued: the run directories of the entries.
+          gpus: how many GPUs each gets.
+
+        Raises:
+          StorageError: the runs or the queue cannot be read or written.
+        """
+        found = [run for run in self._known() if str(run.path) not in queued]
+        self._readers = {run.path: self._readers.get(run.path) or RunReader(run.path) for run in found}
+        for run in found:
+            entry = QueueEntry.of_start(run)
+            if entry is not None and self._whens.read(Path(entry.config)) != WhenConfig() and self._trains(run.path):
+                self._add(run.path, replace(entry, gpus=gpus))
+
+    def _trains(self, path: Path) -> bool:
+        try:
+            return self._readers[path].is_here()
+        except TrainerdError:  # another user's
+            return False
+
+    def _add(self, path: Path, entry: QueueEntry) -> None:
+        state = self._readers[path].read().state
+        name = free_name(self._queue.read(), path, state.name if state is not None else "")
+        try:
+            self._queue.add(name, entry)
+        except UsageError:  # somebody else has added it meanwhile
+            return
+        log.info("%s was started by hand and has a [when]: added to the queue", name, extra={"event": "agent-adopt"})

@@ -1,0 +1,255 @@
+"""Decides which entries of the queue train now. Pure.
+
+Entries are ranked: by priority, then by turns, then by place. Each in its rank takes a slot, GPUs and memory if they
+are there. What trains and got none is paused: a pause is exact, so a place can be taken at any moment and given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from trainerd.agent.entry import QueueEntry
+from trainerd.agent.progress import EntryProgress, Stage
+from trainerd.agent.when.conditions import WhenVerdict
+from trainerd.text import counted, size
+
+
+@dataclass(frozen=True)
+class Room:
+    """The resources of the machine for the queue.
+
+    Attributes:
+      slots: how many runs train at a time.
+      gpus: the GPUs, by their numbers.
+      memory_bytes: the memory that is available beside what the runs of the queue have.
+      share_secs: after how long a run gives its place to a waiting one of the same priority; None: never.
+    """
+
+    slots: int
+    gpus: tuple[int, ...]
+    memory_bytes: int
+    share_secs: float | None = None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An entry, with all that a decision needs.
+
+    Attributes:
+      name: its name.
+      entry: what its file says.
+      progress: its progress.
+      verdict: whether `[when]` of its config lets it train.
+    """
+
+    name: str
+    entry: QueueEntry
+    progress: EntryProgress
+    verdict: WhenVerdict
+
+    @property
+    def is_on(self) -> bool:
+        """True if its process runs, or is about to."""
+        return self.progress.stage.is_on
+
+    @property
+    def gpu_count(self) -> int:
+        """The number of GPUs that it takes: those that the agent gave it, or else as many as its entry asks for."""
+        return len(self.progress.gpus) if self.is_on and not self.progress.is_by_hand else self.entry.gpus
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory that its process has taken: one that has not begun has none yet."""
+        has_begun = self.progress.stage in (Stage.TRAINING, Stage.PAUSING)
+        return self.progress.memory_bytes if has_begun else 0
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The decision on one entry.
+
+    Attributes:
+      action: "start", "pause", "turn" for a new turn of one that trains, or "" for nothing.
+      why: why it is paused or waits, for a person; empty if it trains, or is done.
+      until: when that changes, if that is known.
+      gpus: the GPUs that it gets.
+    """
+
+    action: str = ""
+    why: str = ""
+    until: datetime | None = None
+    gpus: tuple[int, ...] = ()
+
+
+def decide(candidates: Sequence[Candidate], room: Room, now: float) -> dict[str, Decision]:
+    """Return the decision on each entry.
+
+    Args:
+      candidates: all entries.
+      room: what the machine has.
+      now: seconds since 1970 (UTC).
+    """
+    stages = {each.name: each.progress.stage for each in candidates}
+    barred = {each.name: why for each in candidates if (why := _barrier(each, stages, now)) is not None}
+    ranked = sorted(
+        (each for each in candidates if each.name not in barred and _is_wanted(each)),
+        key=lambda each: _rank(each, room, now),
+    )
+    granted, refused = _share_out(ranked, room)
+    found = {each.name: _decision(each, barred, granted, refused, candidates, room) for each in candidates}
+    renewed = [each for each in candidates if each.name in granted and _is_turn_over(each, room, now)]
+    return found | {each.name: replace(found[each.name], action="turn") for each in renewed}
+
+
+def _is_wanted(each: Candidate) -> bool:
+    return each.is_on or each.progress.stage is Stage.WAITING
+
+
+def _barrier(each: Candidate, stages: Mapping[str, Stage], now: float) -> Decision | None:
+    """Return why an entry must not train, whatever room there is; None if it may."""
+    entry, progress = each.entry, each.progress
+    if entry.paused:
+        return Decision(why="by `trainerd queue pause`")
+    if not each.verdict.may_train and not progress.overrides_when:
+        return Decision(why=each.verdict.why, until=each.verdict.until)
+    if each.is_on:
+        return None
+    if entry.after and stages.get(entry.after) is not Stage.DONE:
+        found = stages.get(entry.after)
+        return Decision(why=f"waits for {entry.after}, which is {found or 'not in the queue'}")
+    if now < progress.again_at:
+        return Decision(why=f"starts again later: {progress.why}", until=datetime.fromtimestamp(progress.again_at))
+    return None
+
+
+def _rank(each: Candidate, room: Room, now: float) -> tuple[float, ...]:
+    """Return what entries are sorted by. What a person has started comes first, whatever the priorities.
+
+    Of equal priorities those come first whose turn is not over, then those that wait, in the order in which their last
+    turns ended, and then those whose turn is over, the fewest turns first.
+    """
+    entry, progress = each.entry, each.progress
+    if progress.stage is Stage.PAUSING:
+        turn: tuple[float, ...] = (3.0, 0.0, 0.0)
+    elif each.is_on and not _is_turn_over(each, room, now):
+        turn = (0.0, 0.0, 0.0)
+    elif each.is_on:
+        turn = (2.0, progress.turns, progress.turn_began)
+    elif room.share_secs is not None:
+        turn = (1.0, progress.turn_ended, progress.turn_before_ended)
+    else:
+        turn = (1.0, 0.0, 0.0)
+    return (0.0 if progress.is_by_hand else 1.0, -entry.priority, *turn, entry.place)
+
+
+def _is_turn_over(each: Candidate, room: Room, now: float) -> bool:
+    is_training = each.progress.stage is Stage.TRAINING
+    return room.share_secs is not None and is_training and now - each.progress.turn_began >= room.share_secs
+
+
+def _share_out(ranked: Sequence[Candidate], room: Room) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    """Give each entry in its rank what it needs.
+
+    Returns:
+      The GPUs of those that got all they need, and why the others did not.
+    """
+    granted, refused = list[Candidate](), dict[str, str]()
+    slots, gpus = room.slots, len(room.gpus)
+    memory = room.memory_bytes + sum(each.held_bytes for each in ranked)
+    for each in ranked:
+        if not each.progress.is_by_hand and (lack := _lack(each, slots, gpus, memory, room)) is not None:
+            refused[each.name] = lack or f"waits for a slot: {_names([other.name for other in granted])} first"
+            continue
+        slots, gpus, memory = slots - 1, gpus - each.gpu_count, memory - each.progress.memory_bytes
+        granted.append(each)
+    return _give_gpus(ranked, granted, room), refused
+
+
+def _lack(each: Candidate, slots: int, gpus: int, memory: int, room: Room) -> str | None:
+    """Return what an entry lacks, empty for a slot; None if it lacks nothing."""
+    need = each.progress.memory_bytes
+    if not each.is_on and each.entry.gpus > len(room.gpus):
+        return f"needs {counted(each.entry.gpus, 'GPU')}, and the agent has {len(room.gpus)}"
+    if slots <= 0:
+        return ""
+    if each.gpu_count > gpus:
+        return f"waits for {counted(each.gpu_count, 'GPU')}"
+    if each.progress.stage is not Stage.STARTING and need > memory:
+        return f"waits for memory: it needs {size(need)}, and {size(max(0, memory))} are available"
+    return None
+
+
+def _give_gpus(ranked: Sequence[Candidate], granted: Sequence[Candidate], room: Room) -> dict[str, tuple[int, ...]]:
+    """Return the GPUs of each entry. What trains keeps its own; the others get those first that nobody has now."""
+    kept = {gpu for each in granted if each.is_on for gpu in each.progress.gpus}
+    held = {gpu for each in ranked for gpu in each.progress.gpus if each.is_on}
+    free = sorted((gpu for gpu in room.gpus if gpu not in kept), key=lambda gpu: gpu in held)
+    found = dict[str, tuple[int, ...]]()
+    for each in granted:
+        has_own = each.is_on and not each.progress.is_by_hand
+        found[each.name] = each.progress.gpus if has_own else tuple(free[: each.gpu_count])
+        free = [gpu for gpu in free if gpu not in found[each.name]]
+    return found
+
+
+def _names(names: Sequence[str]) -> str:
+    """Return names for a person, three at most."""
+    more = [f"{len(names) - 3} more"] if len(names) > 3 else []
+    *some, last = [*names[:3], *more]
+    return f"{', '.join(some)} and {last}" if some else last
+
+
+def _decision(
+    each: Candidate,
+    barred: Mapping[str, Decision],
+    granted: Mapping[str, tuple[int, ...]],
+    refused: Mapping[str, str],
+    candidates: Sequence[Candidate],
+    room: Room,
+) -> Decision:
+    stage = each.progress.stage
+    if not _is_wanted(each):
+        return Decision(why=each.progress.why)
+    if stage is Stage.PAUSING:
+        return Decision(why=each.progress.why, gpus=each.progress.gpus)
+    if each.name in granted:
+        gpus = granted[each.name]
+        if each.is_on:
+            return Decision(until=each.verdict.until, gpus=each.progress.gpus)
+        still = _in_the_way(each, granted, candidates, room)
+        return Decision(why=f"waits until {' and '.join(still)} paused") if still else Decision("start", gpus=gpus)
+    takers = [name for name in granted if not _is_on(candidates, name)]
+    if each.name in barred:
+        found = barred[each.name]
+    elif stage is Stage.TRAINING and takers:
+        found = Decision(why=f"gives its place to {takers[0]}")
+    else:
+        found = Decision(why=refused[each.name])
+    return replace(found, action="pause") if stage is Stage.TRAINING else found
+
+
+def _is_on(candidates: Sequence[Candidate], name: str) -> bool:
+    return any(each.is_on for each in candidates if each.name == name)
+
+
+def _in_the_way(
+    each: Candidate, granted: Mapping[str, tuple[int, ...]], candidates: Sequence[Candidate], room: Room
+) -> list[str]:
+    """Return the runs that must have paused before this entry can start: they still have a slot, its GPUs, or memory
+    that it needs."""
+    on = [other for other in candidates if other.is_on]
+    leaving = [other for other in on if other.name not in granted]
+    named = {other.name: other for other in candidates}
+    starting = [name for name in granted if not named[name].is_on]
+    first = [named[name] for name in starting[: starting.index(each.name)]]
+    promised = sum(other.progress.memory_bytes - other.held_bytes for other in [*on, *first])
+    has_memory = each.progress.memory_bytes <= room.memory_bytes - promised
+    has_slot = len(on) + len(first) < room.slots
+    gpus = set(granted[each.name])
+    return [
+        other.name
+        for other in leaving
+        if not has_slot or gpus & set(other.progress.gpus) or (other.held_bytes and not has_memory)
+    ]

@@ -1,0 +1,194 @@
+"""The progress of each entry of the queue, as the agent has seen it. Pure."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+
+from trainerd.agent.entry import QueueEntry
+from trainerd.errors import InUseError
+from trainerd.rundir.request_files import BY_FILE, WATCHER
+from trainerd.rundir.state import Phase, State
+
+STOPS_SECS = 600.0  # from the watcher's pause until a machine that has not stopped counts as one that does not
+AGAIN_SECS, MOST_SECS = 15.0, 600.0  # after a failure: the wait doubles, up to the second
+BEGIN_SECS = 10.0  # within which a command that starts a run has taken its run directory
+_SAID = "trainerd: "  # in front of an error that a command prints
+_MORE = 1.1  # what counts as more memory than before
+_BY_HAND = (BY_FILE, "SIGINT", "Ctrl-C")  # what asked for a pause that a person wanted
+
+
+class Stage(enum.StrEnum):
+    """The stages of an entry."""
+
+    WAITING = "waiting"  # the agent starts it when it may train and there is room
+    STARTING = "starting"  # the agent has started it, and it has not begun
+    TRAINING = "training"
+    PAUSING = "pausing"  # the agent has asked it to pause
+    PAUSED = "paused"  # a person has paused it, or its entry
+    DONE = "done"
+    FAILED = "failed"
+
+    @property
+    def is_on(self) -> bool:
+        """True if its process runs, or is about to."""
+        return self in (Stage.STARTING, Stage.TRAINING, Stage.PAUSING)
+
+
+@dataclass(frozen=True)
+class EntryProgress:
+    """The progress of one entry.
+
+    Attributes:
+      stage: its stage.
+      since: the `since` of the entry that this is of: a newer one starts over.
+      why: the reason of the stage, for a person; empty if it needs none.
+      gpus: the GPUs that it has, by their numbers.
+      turn_began, turn_ended: when its last turn began and ended, in seconds since 1970 (UTC).
+      turn_before_ended: when the turn before that ended: of two that ended at once, the one that waited longer is next.
+      turns: how many turns it has had since it last started.
+      failures: how often it has failed since then.
+      again_at: when it may start again after a failure.
+      memory_bytes: the most resident memory that its process was seen to have.
+      is_by_hand: whether a person started the process that trains, and not the agent.
+      overrides_when: whether a person started it while `[when]` did not let it train. It then trains until that has
+        let it train, and does not any more.
+    """
+
+    stage: Stage = Stage.WAITING
+    since: float = 0.0
+    why: str = ""
+    gpus: tuple[int, ...] = ()
+    turn_began: float = 0.0
+    turn_ended: float = 0.0
+    turn_before_ended: float = 0.0
+    turns: int = 0
+    failures: int = 0
+    again_at: float = 0.0
+    memory_bytes: int = 0
+    is_by_hand: bool = False
+    overrides_when: bool = False
+
+
+@dataclass(frozen=True)
+class StartResult:
+    """The end of the command that started a run.
+
+    Attributes:
+      code: its exit code.
+      text: what it printed last.
+    """
+
+    code: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Observed:
+    """The state of a run, as it is seen from outside.
+
+    Attributes:
+      is_running: whether a process trains it.
+      state: its state.json; None if there is none.
+      is_starting: whether the command that starts it runs.
+      started: how that command ended, if it has since the last look.
+    """
+
+    is_running: bool = False
+    state: State | None = None
+    is_starting: bool = False
+    started: StartResult | None = None
+
+
+def follow(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float, *, may_train: bool) -> EntryProgress:
+    """Return the progress of an entry after a check of its run.
+
+    Args:
+      entry: the entry.
+      before: its progress at the last look.
+      seen: the run.
+      now: seconds since 1970 (UTC).
+      may_train: whether `[when]` of its config lets it train now.
+    """
+    is_starting = before.stage is Stage.STARTING and (seen.is_starting or _may_begin(before, seen, now))
+    if before.since < entry.since:
+        before = _over_again(before, entry, is_on=before.stage.is_on and (seen.is_running or is_starting))
+    if seen.is_running:
+        return _training(before, seen, now, may_train=may_train)
+    if is_starting:
+        return before
+    if before.stage.is_on:
+        return _ended(entry, before, seen, now)
+    return before
+
+
+def _over_again(before: EntryProgress, entry: QueueEntry, *, is_on: bool) -> EntryProgress:
+    """Return the progress of an entry that was resumed. What is known of a process that runs, or starts, stays."""
+    if is_on:
+        return replace(before, since=entry.since, failures=0)
+    return EntryProgress(
+        since=entry.since,
+        memory_bytes=before.memory_bytes,
+        turn_ended=before.turn_ended,
+        turn_before_ended=before.turn_before_ended,
+    )
+
+
+def _may_begin(before: EntryProgress, seen: Observed, now: float) -> bool:
+    """Return whether a command that an agent started which is gone may still start the run."""
+    has_begun = seen.state is not None and seen.state.at >= before.turn_began
+    return seen.started is None and not has_begun and 0.0 <= now - before.turn_began < BEGIN_SECS
+
+
+def _training(before: EntryProgress, seen: Observed, now: float, *, may_train: bool) -> EntryProgress:
+    memory = _memory(before, seen.state)
+    after = replace(before, memory_bytes=memory, overrides_when=before.overrides_when and not may_train)
+    if before.stage in (Stage.TRAINING, Stage.PAUSING):
+        return after
+    is_by_hand = before.stage is not Stage.STARTING
+    after = replace(after, stage=Stage.TRAINING, why="", turn_began=now, turns=1)
+    return replace(after, is_by_hand=is_by_hand, overrides_when=is_by_hand and not may_train)
+
+
+def _memory(before: EntryProgress, state: State | None) -> int:
+    """Return the most memory that the run was seen to have; a little more than before is none."""
+    found = state.memory_bytes if state is not None else 0
+    return found if found > _MORE * before.memory_bytes else before.memory_bytes
+
+
+def _ended(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float) -> EntryProgress:
+    """Return the progress of an entry whose process has ended."""
+    state, result = seen.state, seen.started
+    after = replace(before, turn_before_ended=before.turn_ended, turn_ended=now, memory_bytes=_memory(before, state))
+    after = replace(after, gpus=(), is_by_hand=False, overrides_when=False, why="")
+    if result is not None and result.code == InUseError.exit_code:
+        return replace(after, stage=Stage.WAITING, why=result.text, again_at=now + AGAIN_SECS)
+    if result is not None and result.code:
+        return _failed(entry, after, result.text, now)
+    # What an earlier process left says nothing of this one.
+    is_own = state is not None and (state.at >= before.turn_began or result is not None)
+    phase = state.phase if state is not None and is_own else None
+    ended = (state.ended if state is not None else None) or ""
+    if phase is Phase.FINISHED:
+        return replace(after, stage=Stage.DONE, why=ended, failures=0)
+    if phase is Phase.PAUSED:
+        after = replace(after, stage=Stage.WAITING, why=ended, failures=0)
+        if before.stage is Stage.PAUSING:
+            return after
+        if any(each in ended for each in _BY_HAND):
+            return replace(after, stage=Stage.PAUSED)
+        # It was asked to end with the machine, as by SIGTERM at a shutdown: it must not start again before that.
+        return replace(after, again_at=now + (STOPS_SECS if f"({WATCHER}: " in ended else AGAIN_SECS))
+    if phase is Phase.FAILED and state is not None:
+        return _failed(entry, after, state.error or "it failed", now)
+    if before.stage is Stage.STARTING and result is None:  # by an agent that is gone: the run never began
+        return replace(after, stage=Stage.WAITING)
+    return replace(after, stage=Stage.WAITING, why="its process was killed", again_at=now + AGAIN_SECS)
+
+
+def _failed(entry: QueueEntry, after: EntryProgress, error: str, now: float) -> EntryProgress:
+    lines = [*error.strip().splitlines(), ""]
+    why = next((line for line in lines if line.startswith(_SAID)), lines[0]).removeprefix(_SAID)
+    wait = min(MOST_SECS, AGAIN_SECS * 2.0 ** min(after.failures, 10))
+    stage = Stage.FAILED if after.failures >= entry.retries else Stage.WAITING
+    return replace(after, stage=stage, why=why, failures=after.failures + 1, again_at=now + wait)

@@ -1,0 +1,126 @@
+"""Starts runs: as instances of a systemd unit where there is one, and as daemons otherwise."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from trainerd.agent.chain import begin
+from trainerd.agent.entry import QueueEntry
+from trainerd.agent.progress import StartResult
+from trainerd.errors import StorageError, TrainerdError
+from trainerd.system.machine import MACHINE, NAME
+from trainerd.system.xdg import config_home
+from trainerd.text import printable
+
+_MOST = 64 * 1024  # bytes of what a command printed that are read
+
+
+@dataclass(frozen=True)
+class _Command:
+    """A command that starts a run, until it ends."""
+
+    process: subprocess.Popen[bytes]
+    output: IO[bytes]
+
+
+class Starter:
+    """Starts runs, and says how each start has ended. A start continues if this process is killed."""
+
+    def __init__(self) -> None:
+        self._commands: dict[str, _Command] = {}
+        self._refused: dict[str, StartResult] = {}
+
+    def start(
+        self, name: str, entry: QueueEntry, after: QueueEntry | None, gpus: tuple[int, ...], *, has_gpus: bool
+    ) -> None:
+        """Start a run.
+
+        Args:
+          name: the name of its entry.
+          entry: the entry.
+          after: the entry that it comes after, if that is in the queue.
+          gpus: the GPUs that it gets.
+          has_gpus: whether the agent gives out GPUs at all; else the run sees all of them.
+
+        Raises:
+          StorageError: no process can be started.
+        """
+        if entry.begin_at and after is not None:
+            try:
+                begin(entry, after)
+            except TrainerdError as error:
+                self._refused[name] = StartResult(error.exit_code, str(error))
+                return
+        unit = unit_of(entry)
+        if unit is not None:
+            command = ["systemctl", "--user", "start", unit]
+        else:
+            command = [*_scope(), sys.executable, "-m", NAME, *entry.command()]
+        output = tempfile.TemporaryFile()  # noqa: SIM115  it outlives this call
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=entry.folder,
+                env=_environment(gpus, has_gpus=has_gpus),
+                start_new_session=True,
+            )
+        except OSError as error:
+            output.close()
+            raise StorageError(f"cannot start {name} in {entry.folder}: {error.strerror}.") from error
+        self._commands[name] = _Command(process, output)
+
+    def is_starting(self, name: str) -> bool:
+        """Return whether the command that starts this run is running."""
+        return name in self._commands and self._commands[name].process.poll() is None
+
+    def take_result(self, name: str) -> StartResult | None:
+        """Return how the command that started this run has ended, once; None if none has."""
+        if name in self._refused:
+            return self._refused.pop(name)
+        command = self._commands.get(name)
+        if command is None or command.process.poll() is None:
+            return None
+        del self._commands[name]
+        with command.output as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _MOST))
+            text = file.read(_MOST).decode(errors="replace").strip()
+        return StartResult(command.process.returncode, printable(text))
+
+
+def _scope() -> list[str]:
+    """Return the command that gives a run a scope of its own, if this agent is a unit of the user.
+
+    What is left in the agent's own control group is killed at a shutdown; a scope gets SIGTERM, and the run saves.
+    """
+    if not os.environ.get("INVOCATION_ID") or shutil.which("systemd-run") is None:
+        return []
+    return ["systemd-run", "--user", "--scope", "--quiet", "--collect", "--property=TimeoutStopSec=6min", "--"]
+
+
+def _environment(gpus: tuple[int, ...], *, has_gpus: bool) -> Mapping[str, str]:
+    """Return the environment of a run: it sees the GPUs that it gets and no others."""
+    inherited = {name: value for name, value in os.environ.items() if name not in ("NOTIFY_SOCKET", "WATCHDOG_USEC")}
+    if not has_gpus:
+        return inherited
+    return {**inherited, "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def unit_of(entry: QueueEntry) -> str | None:
+    """Return the unit of the user that trains the entry's config as it is; None if there is none."""
+    config = Path(entry.config)
+    template = config_home() / "systemd" / "user" / f"{NAME}@.service"
+    is_plain = entry.max_steps is None and not entry.set and not entry.gpus
+    if config.parent != config_home() / NAME or config.suffix != ".toml" or not is_plain:
+        return None
+    return f"{NAME}@{config.stem}" if template.is_file() and MACHINE.running.exists() else None

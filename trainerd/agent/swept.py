@@ -1,0 +1,121 @@
+"""The points of sweeps in the queue: what is queued, and which of them train on to the next rung."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from trainerd.agent.entry import QueueEntry
+from trainerd.agent.progress import Stage
+from trainerd.agent.queue_folder import QueueFolder
+from trainerd.config import parse as configs
+from trainerd.errors import ConfigError
+from trainerd.sweeps.sweep import Sweep
+from trainerd.system.durable_files import storage
+from trainerd.system.machine import NAME
+
+log = logging.getLogger(__name__)
+
+
+def name_of(sweep: Sweep, point: str) -> str:
+    """Return the name in the queue of a point of a sweep."""
+    return f"{sweep.name}-{point}"
+
+
+def queue_next(queue: QueueFolder, sweep: Sweep, like: QueueEntry, at_a_time: int) -> list[str]:
+    """Add the points of a sweep that train now and are not in the queue. They train to the present rung, if there is
+    one.
+
+    Args:
+      queue: the queue.
+      sweep: the sweep.
+      like: an entry with their priority, GPUs and retries.
+      at_a_time: how many points may train at a time, where each is chosen by what those before have reached.
+
+    Returns:
+      The names of the new entries.
+
+    Raises:
+      ConfigError: the config of a point is wrong.
+      UsageError: another run has one of the names.
+      StorageError: the files of the sweep or of the queue cannot be read or written.
+    """
+    sweep.grow({point.name: sweep.result(point) for point in sweep.points()}, at_a_time)
+    points = {point.name: point for point in sweep.points()}
+    targets = sweep.next({name: sweep.result(point) for name, point in points.items()})
+    common = {"priority": like.priority, "gpus": like.gpus, "retries": like.retries, "sweep": str(sweep.folder)}
+    queued = queue.read()
+    new = {
+        name_of(sweep, point): replace(QueueEntry.of(configs.load(points[point].config)), **common, max_steps=target)  # type: ignore[arg-type]
+        for point, target in targets.items()
+        if name_of(sweep, point) not in queued
+    }
+    queue.add_all(new)
+    return list(new)
+
+
+class Promotions:
+    """Lets the points of sweeps train on. All that it goes by is in the files of the runs.
+
+    Args:
+      queue: the queue.
+      clock: seconds since 1970 (UTC).
+    """
+
+    def __init__(self, queue: QueueFolder, clock: Callable[[], float] = time.time) -> None:
+        self._queue, self._clock = queue, clock
+        self._stages: dict[str, dict[str, Stage]] = {}
+        self._choosing: list[subprocess.Popen[bytes]] = []
+
+    def promote(self, entries: Mapping[str, QueueEntry], stages: Mapping[str, Stage], at_a_time: int) -> None:
+        """Have the points that are to train on wait for their turn, up to their next rung, and add those that follow.
+
+        Args:
+          entries: the queue.
+          stages: the stage of each entry.
+          at_a_time: how many runs train at a time.
+
+        Raises:
+          StorageError: the files of a run or of the queue cannot be read or written.
+        """
+        found: dict[str, dict[str, Stage]] = {}
+        for name, entry in entries.items():
+            if entry.sweep:
+                found.setdefault(entry.sweep, {})[name] = stages[name]
+        for folder, now in found.items():
+            if now != self._stages.get(folder):
+                self._promote(Path(folder), entries, now, at_a_time)
+        self._stages = found
+        self._choosing = [each for each in self._choosing if each.poll() is None]
+
+    def _promote(
+        self, folder: Path, entries: Mapping[str, QueueEntry], stages: Mapping[str, Stage], at_a_time: int
+    ) -> None:
+        try:
+            sweep = Sweep.read(folder)
+            if sweep.is_adaptive:  # Optuna is large: it runs in a process of its own
+                command = [sys.executable, "-m", NAME, "sweep", "next", str(folder), "--queue", "-n", str(at_a_time)]
+                null = subprocess.DEVNULL
+                with storage(f"start a process that chooses the next points of {folder}"):
+                    self._choosing.append(subprocess.Popen(command, stdin=null, stdout=null, cwd=folder))
+                return
+            results = {point.name: sweep.result(point) for point in sweep.points()}
+            final = {name for name, stage in stages.items() if stage in (Stage.FAILED, Stage.DONE)}
+            results = {  # one that is tried again has not failed
+                name: result if name_of(sweep, name) in final else replace(result, is_failed=False)
+                for name, result in results.items()
+            }
+        except ConfigError as error:
+            log.error("the sweep %s cannot continue: %s", folder, error, extra={"event": "agent-failed"})
+            return
+        for point, target in sweep.next(results).items():
+            name = name_of(sweep, point)
+            if stages.get(name) is Stage.DONE and target is not None and target != entries[name].max_steps:
+                log.info("%s trains on to step %d", name, target, extra={"event": "agent-promote"})
+                self._queue.change(name, partial(replace, max_steps=target, since=self._clock()))

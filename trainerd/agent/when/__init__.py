@@ -1,0 +1,1 @@
+"""When a run may train."""

@@ -1,0 +1,1 @@
+"""The plans of `trainerd install`, and how they are carried out."""

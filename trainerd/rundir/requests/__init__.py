@@ -1,0 +1,1 @@
+"""Requests to a process that trains: files in the run directory, and its answers."""

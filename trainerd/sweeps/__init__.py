@@ -1,0 +1,1 @@
+"""Sweeps: many runs of one config, with other values of some keys."""

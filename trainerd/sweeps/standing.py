@@ -1,0 +1,139 @@
+"""The standing of a sweep: step, metric and state of each, and which one is the best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainerd.config import parse as configs
+from trainerd.config.metric_goals import Best
+from trainerd.history.choice import goal as goal_of
+from trainerd.history.timeline import best_of, present_line
+from trainerd.rundir.runs import ListedRun, RunReader
+from trainerd.sweeps.halving import HalvingStep, PointResult
+from trainerd.sweeps.sweep import Sweep, SweepPoint, result_of
+
+
+@dataclass(frozen=True)
+class PointStanding:
+    """The standing of one point.
+
+    Attributes:
+      name: the number of the point.
+      config: its config.
+      values: each key that the sweep sets, with its value.
+      step: the step that its run has reached.
+      metric: the value by which it is compared; None if it has none yet.
+      metric_step: the step of that value.
+      state: what it does, for a person.
+      is_best: whether it is the best of those that are compared.
+    """
+
+    name: str
+    config: Path
+    values: Mapping[str, Any]
+    step: int
+    metric: float | None
+    metric_step: int | None
+    state: str
+    is_best: bool = False
+
+
+@dataclass(frozen=True)
+class SweepStanding:
+    """The standing of all points.
+
+    Attributes:
+      sweep: the sweep.
+      goal: the metric by which points are compared.
+      points: all points, in their order.
+    """
+
+    sweep: Sweep
+    goal: Best
+    points: Sequence[PointStanding]
+
+    @property
+    def best(self) -> PointStanding | None:
+        """The best point; None if none has the metric, or if the successive halving is not over."""
+        return next((each for each in self.points if each.is_best), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON's types."""
+        points = [{**vars(each), "config": str(each.config), "values": dict(each.values)} for each in self.points]
+        return {"name": self.sweep.name, "folder": str(self.sweep.folder), "goal": str(self.goal), "points": points}
+
+
+def read_standing(sweep: Sweep, metric: str | None = None) -> SweepStanding:
+    """Read the standing of a sweep.
+
+    Args:
+      sweep: the sweep.
+      metric: by which its points are compared. None: the one by which they are halved, the `best` of their config, or
+        the loss.
+
+    Raises:
+      ConfigError: the config of a point is wrong.
+      StorageError: the files of a run cannot be read.
+    """
+    points = sweep.points()
+    runs = {point.name: RunReader(point.rundir.path).read() for point in points}
+    results = {name: result_of(run, sweep.spec) for name, run in runs.items()}
+    halved = sweep.halved(results) if metric is None else None
+    goal = goal_of(metric) if metric is not None else _goal(sweep, points)
+    found = []
+    for point in points:
+        step, value = _compared(runs[point.name], results[point.name], goal, is_halved=halved is not None)
+        state = _state(point.name, runs[point.name], halved)
+        found.append(PointStanding(point.name, point.config, point.values, _step(runs[point.name]), value, step, state))
+    best = halved.winner if halved is not None else _best(found, goal)
+    marked = [PointStanding(**{**vars(each), "is_best": each.name == best}) for each in found]
+    return SweepStanding(sweep, goal, marked)
+
+
+def _goal(sweep: Sweep, points: Sequence[SweepPoint]) -> Best:
+    if (asked := sweep.spec.goal()) is not None:
+        return asked
+    named = configs.load(points[0].config).parsed_best() if points else None
+    return named or Best("loss", is_least=True)
+
+
+def _compared(run: ListedRun, result: PointResult, goal: Best, *, is_halved: bool) -> tuple[int | None, float | None]:
+    """Return the step and the value by which a point is compared: at its last rung, or of its best checkpoint."""
+    if is_halved:
+        step = max(result.at_rungs, default=None)
+        value = result.at_rungs.get(step, math.nan) if step is not None else math.nan
+    else:
+        found = best_of(present_line(run.rundir), goal)
+        step, value = (found.step, found.metrics[goal.metric]) if found is not None else (None, math.nan)
+    return (step, value) if math.isfinite(value) else (None, None)
+
+
+def _best(points: Sequence[PointStanding], goal: Best) -> str | None:
+    sound = [(badness, each.name) for each in points if (badness := _badness(each, goal)) is not None]
+    return min(sound)[1] if sound else None
+
+
+def _badness(point: PointStanding, goal: Best) -> float | None:
+    return None if point.metric is None else goal.badness({goal.metric: point.metric})
+
+
+def _step(run: ListedRun) -> int:
+    return run.state.step if run.state is not None else 0
+
+
+def _state(name: str, run: ListedRun, halved: HalvingStep | None) -> str:
+    """Return what a point does, for a person."""
+    phase = run.state.phase_now(run.is_running) if run.state is not None else "not started"
+    if halved is None or (run.is_running and phase not in ("finished", "failed")):
+        return phase
+    if name in halved.out:
+        failed = ", failed" if phase == "failed" else ""
+        return f"out at {halved.out[name]:,}{failed}"
+    if name == halved.winner:
+        return "the best"
+    target = halved.targets.get(name)
+    return f"{phase}, to train to {target:,}" if target is not None else "waits for the others"
