@@ -243,7 +243,8 @@ def test_a_copy_of_a_point_is_whole_without_the_folder_of_the_sweep(tmp_path: Pa
 
 def test_sweeps_without_a_name_are_numbered(tmp_path: Path) -> None:
     path = project(tmp_path)
-    assert [make_sweep(path, wanted("params.rate=1.0"), None).name for _ in range(2)] == ["1", "2"]
+    own = tmp_path.name  # the queue has the sweeps of all projects
+    assert [make_sweep(path, wanted("params.rate=1.0"), None).name for _ in range(2)] == [f"{own}-1", f"{own}-2"]
 
 
 def test_a_script_without_a_config_is_swept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from trainerd.agent.plan import Candidate, Decision, Room, decide
 from trainerd.agent.progress import BEGIN_SECS, EntryProgress, Observed, Stage, StartResult, follow
 from trainerd.agent.queue_folder import Queue, QueueFolder
 from trainerd.agent.swept import Promotions
+from trainerd.agent.when.conditions import WhenVerdict
 from trainerd.agent.when.configs import WhenConfigs
 from trainerd.agent.when.judge import WhenJudge
 from trainerd.errors import NotRunningError, StorageError
@@ -69,6 +70,13 @@ class _QueuedRun:
         self.reader = RunReader(path)
         self._pause: PendingRequest | None = None
         self._looked_at = 0.0
+
+    def is_here(self) -> bool | None:
+        """Return whether a process of this machine trains it; None if that cannot be read."""
+        try:
+            return self.reader.is_here()
+        except StorageError:
+            return None
 
     def ask_to_pause(self, why: str, now: float) -> None:
         """Ask its process to pause, or see that it has heard of it; `now` is of a clock that is never set.
@@ -134,7 +142,7 @@ class Agent:
         """
         try:
             stamp = self._folder.stamp()
-            seen = (stamp, [(run.reader.is_here(), self._starter.is_starting(name)) for name, run in self._on])
+            seen = (stamp, [(run.is_here(), self._starter.is_starting(name)) for name, run in self._on])
             if seen == self._seen and self._timer() < self._whole_at:
                 return self._wait
             self._queue = self._folder.read(before=self._queue)
@@ -151,17 +159,26 @@ class Agent:
     def _look(self) -> float:
         """Check everything. Returns the seconds until the next such check is due, if nothing changes before."""
         entries, now = self._queue.entries, self._clock()
-        self._by_hand.add({entry.logdir for entry in entries.values()}, self._notes.gpus_by_default)
+        self._by_hand.add({entry.logdir for entry in entries.values()})
         self._runs = {name: self._followed(name, entry) for name, entry in entries.items()}
+        # In this order: what a run says after its command or its process has ended is the last that it says.
+        starts = {name: (self._starter.is_starting(name), self._starter.take_result(name)) for name in entries}
+        here = {name: bool(run.is_here()) for name, run in self._runs.items()}
         runs = {name: run.reader.read() for name, run in self._runs.items()}
-        own = [run.state.pid for run in runs.values() if run.is_running and run.state is not None]
-        candidates = [self._candidate(name, entry, runs[name], own, now) for name, entry in entries.items()]
+        own = [run.state.pid for name, run in runs.items() if here[name] and run.state is not None]
+        seen = {name: Observed(here[name], run.state, *starts[name]) for name, run in runs.items()}
+        candidates = [self._candidate(name, entry, runs[name], seen[name], own, now) for name, entry in entries.items()]
         room = self._room()
         decisions = decide(candidates, room, now)
         after = {each.name: self._after(each, decisions[each.name], now) for each in candidates}
-        self._note(after, room)
-        for each in candidates:
-            self._act(each, decisions[each.name], room)
+        try:
+            self._note(after, room)
+        except StorageError:  # nothing is started that the next agent would not know of
+            candidates = [each for each in candidates if decisions[each.name].action != "start"]
+            raise
+        finally:
+            for each in candidates:
+                self._act(each, decisions[each.name], room)
         self._promotions.promote(entries, {name: note.progress.stage for name, note in after.items()}, room.slots)
         progress = [note.progress for note in after.values()]
         self._on = [(name, self._runs[name]) for name, note in after.items() if note.progress.stage.is_on]
@@ -179,15 +196,17 @@ class Agent:
         return found if found is not None and is_same else _QueuedRun(Path(entry.logdir))
 
     def _candidate(
-        self, name: str, entry: QueueEntry, run: ListedRun, own_pids: Sequence[int], now: float
+        self, name: str, entry: QueueEntry, run: ListedRun, seen: Observed, own_pids: Sequence[int], now: float
     ) -> Candidate:
-        started = self._starter.take_result(name)
         noted = self._notes.entries.get(name)
         before = noted.progress if noted is not None and noted.logdir == entry.logdir else EntryProgress()
-        seen = Observed(run.is_running, run.state, self._starter.is_starting(name), started)
-        gpus = before.gpus if run.is_running else None
+        if run.unread and before.stage.is_on:  # it may train
+            return Candidate(name, entry, before, WhenVerdict(True))
+        gpus = (before.gpus or None) if seen.is_running else None
         when = self._whens.read(Path(entry.config), entry.set)
-        verdict = self._judge.judge(when, own_pids, is_training=run.is_running, gpus=gpus)
+        verdict = self._judge.judge(when, own_pids, is_training=seen.is_running, gpus=gpus)
+        if run.is_running and not seen.is_running and run.state is not None:
+            verdict = WhenVerdict(False, f"another machine trains it: {run.state.host}")
         progress = follow(entry, before, seen, now, may_train=verdict.may_train)
         if progress.stage is not before.stage:
             _log_change(name, progress)
@@ -207,7 +226,8 @@ class Agent:
 
     def _note(self, entries: Mapping[str, EntryNotes], room: Room) -> None:
         """Write what is known and decided, before anything is done."""
-        notes = AgentNotes(__version__, *self._identity, room.slots, room.gpus, entries)
+        unread = {name: self._notes.entries[name] for name in self._queue.mistakes if name in self._notes.entries}
+        notes = AgentNotes(__version__, *self._identity, room.slots, room.gpus, {**unread, **entries})
         if notes != self._notes:
             agent_notes.write(notes)
             self._notes = notes

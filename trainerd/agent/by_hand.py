@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from pathlib import Path
 
 from trainerd.agent.entry import QueueEntry
@@ -33,23 +33,28 @@ class RunsByHand:
     ) -> None:
         self._queue, self._whens, self._known = queue, whens, known
         self._readers: dict[Path, RunReader] = {}
+        self._queued: set[str] = set()
+        self._removed: set[str] = set()  # from the queue, by a person, while they train
 
-    def add(self, queued: Collection[str], gpus: int) -> None:
-        """Add those that are not in the queue.
-
-        Args:
-          queued: the run directories of the entries.
-          gpus: how many GPUs each gets.
+    def add(self, queued: Collection[str]) -> None:
+        """Add those that are not in the queue; `queued` are the run directories of the entries.
 
         Raises:
           StorageError: the runs or the queue cannot be read or written.
         """
-        found = [run for run in self._known() if str(run.path) not in queued]
+        there = {os.path.realpath(each) for each in queued}
+        self._removed = (self._removed | self._queued) - there
+        self._queued = there
+        found = [run for run in self._known() if os.path.realpath(run.path) not in there]
         self._readers = {run.path: self._readers.get(run.path) or RunReader(run.path) for run in found}
         for run in found:
-            entry = QueueEntry.of_start(run)
-            if entry is not None and self._whens.read(Path(entry.config)) != WhenConfig() and self._trains(run.path):
-                self._add(run.path, replace(entry, gpus=gpus))
+            entry, path = QueueEntry.of_start(run), os.path.realpath(run.path)
+            if entry is None or self._whens.read(Path(entry.config)) == WhenConfig():
+                continue
+            if not self._trains(run.path):
+                self._removed.discard(path)
+            elif path not in self._removed:
+                self._add(run.path, entry)
 
     def _trains(self, path: Path) -> bool:
         try:

@@ -16,18 +16,20 @@ from trainerd.system.absolute import absolute
 
 Priority = Annotated[int, Meta(ge=-1000, le=1000)]
 Number = Annotated[int, Meta(ge=0, le=1024)]
+Moment = Annotated[float, Meta(ge=0, le=1e11)]  # seconds since 1970 (UTC)
+Text = Annotated[str, Meta(pattern=r"^[^\x00]+$", description="a text without NUL characters")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueueEntry:
     """One entry, as its file has it."""
 
-    config: str = key(MISSING, "", "The config of the run, or a script without one.")
-    logdir: str = key(MISSING, "", "The run directory.")
-    folder: str = key(MISSING, "", "The folder in which the run is started.")
+    config: Text = key(MISSING, "", "The config of the run, or a script without one.")
+    logdir: Text = key(MISSING, "", "The run directory.")
+    folder: Text = key(MISSING, "", "The folder in which the run is started.")
     priority: Priority = key(0, "", "A run with a higher number trains first, and takes the place of a lower one.")
     place: float = key(0.0, "", "The order among equal priorities: the lowest is first.")
-    gpus: Number = key(0, "GPUs", "How many GPUs the run gets.")
+    gpus: Number | None = key(None, "GPUs", "How many GPUs the run gets. Default: 1 if the agent has any.")
     after: str = key("", "", "The entry that must be done before this one starts. Empty: none.")
     begin_at: str = key(
         "", "", "The checkpoint of `after` that the run begins at: a step, `best` or `minimum`. Empty: at step 0."
@@ -43,7 +45,7 @@ class QueueEntry:
     arguments: tuple[str, ...] = key((), "", "The script's own arguments.")
     sweep: str = key("", "", "The folder of the sweep that it is a point of. Empty: none.")
     paused: bool = key(False, "", "Whether the entry is paused: `trainerd queue pause`.")
-    since: float = key(0.0, "s", "When it was added or resumed, in seconds since 1970 (UTC).")
+    since: Moment = key(0.0, "s", "When it was added or resumed, in seconds since 1970 (UTC).")
 
     @classmethod
     def of(cls, config: Config) -> QueueEntry:
@@ -94,6 +96,10 @@ class QueueEntry:
             if value != defaults[name]:
                 content[name] = list(value) if isinstance(value, tuple) else value
         return tomlkit.dumps(content)
+
+    def gpus_of(self, count: int) -> int:
+        """Return how many GPUs the run gets of so many that the agent has."""
+        return min(1, count) if self.gpus is None else self.gpus
 
     def command(self) -> list[str]:
         """Return the arguments of `trainerd` that start the run as a daemon."""

@@ -53,11 +53,6 @@ class AgentNotes:
     gpus: tuple[int, ...] = ()
     entries: Mapping[str, EntryNotes] = field(default_factory=dict)
 
-    @property
-    def gpus_by_default(self) -> int:
-        """The number of GPUs of a run that names none: 1 if the agent has any."""
-        return min(1, len(self.gpus))
-
     def since_boot(self, create_time: float, uptime_at_start: float) -> AgentNotes:
         """Return the notes for a new agent: if the machine has booted since, nothing waits to start again.
 

@@ -54,10 +54,10 @@ class Candidate:
         """True if its process runs, or is about to."""
         return self.progress.stage.is_on
 
-    @property
-    def gpu_count(self) -> int:
-        """The number of GPUs that it takes: those that the agent gave it, or else as many as its entry asks for."""
-        return len(self.progress.gpus) if self.is_on and not self.progress.is_by_hand else self.entry.gpus
+    def gpu_count(self, room: Room) -> int:
+        """Return how many GPUs it takes: those that the agent gave it, or else as many as its entry asks for."""
+        has_own = self.is_on and not self.progress.is_by_hand
+        return len(self.progress.gpus) if has_own else self.entry.gpus_of(len(room.gpus))
 
     @property
     def held_bytes(self) -> int:
@@ -116,7 +116,7 @@ def _barrier(each: Candidate, stages: Mapping[str, Stage], now: float) -> Decisi
         return Decision(why=each.verdict.why, until=each.verdict.until)
     if each.is_on:
         return None
-    if entry.after and stages.get(entry.after) is not Stage.DONE:
+    if entry.after and not progress.turn_ended and stages.get(entry.after) is not Stage.DONE:
         found = stages.get(entry.after)
         return Decision(why=f"waits for {entry.after}, which is {found or 'not in the queue'}")
     if now < progress.again_at:
@@ -162,7 +162,7 @@ def _share_out(ranked: Sequence[Candidate], room: Room) -> tuple[dict[str, tuple
         if not each.progress.is_by_hand and (lack := _lack(each, slots, gpus, memory, room)) is not None:
             refused[each.name] = lack or f"waits for a slot: {_names([other.name for other in granted])} first"
             continue
-        slots, gpus, memory = slots - 1, gpus - each.gpu_count, memory - each.progress.memory_bytes
+        slots, gpus, memory = slots - 1, gpus - each.gpu_count(room), memory - each.progress.memory_bytes
         granted.append(each)
     return _give_gpus(ranked, granted, room), refused
 
@@ -170,12 +170,13 @@ def _share_out(ranked: Sequence[Candidate], room: Room) -> tuple[dict[str, tuple
 def _lack(each: Candidate, slots: int, gpus: int, memory: int, room: Room) -> str | None:
     """Return what an entry lacks, empty for a slot; None if it lacks nothing."""
     need = each.progress.memory_bytes
-    if not each.is_on and each.entry.gpus > len(room.gpus):
-        return f"needs {counted(each.entry.gpus, 'GPU')}, and the agent has {len(room.gpus)}"
+    wanted = each.entry.gpus_of(len(room.gpus))
+    if not each.is_on and wanted > len(room.gpus):
+        return f"needs {counted(wanted, 'GPU')}, and the agent has {len(room.gpus)}"
     if slots <= 0:
         return ""
-    if each.gpu_count > gpus:
-        return f"waits for {counted(each.gpu_count, 'GPU')}"
+    if each.gpu_count(room) > gpus:
+        return f"waits for {counted(each.gpu_count(room), 'GPU')}"
     if each.progress.stage is not Stage.STARTING and need > memory:
         return f"waits for memory: it needs {size(need)}, and {size(max(0, memory))} are available"
     return None
@@ -189,7 +190,7 @@ def _give_gpus(ranked: Sequence[Candidate], granted: Sequence[Candidate], room: 
     found = dict[str, tuple[int, ...]]()
     for each in granted:
         has_own = each.is_on and not each.progress.is_by_hand
-        found[each.name] = each.progress.gpus if has_own else tuple(free[: each.gpu_count])
+        found[each.name] = each.progress.gpus if has_own else tuple(free[: each.gpu_count(room)])
         free = [gpu for gpu in free if gpu not in found[each.name]]
     return found
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 
-from trainerd.agent.entry import QueueEntry
+from trainerd.agent.entry import Moment, QueueEntry
 from trainerd.errors import InUseError
-from trainerd.rundir.request_files import BY_FILE, WATCHER
+from trainerd.rundir.request_files import AGENT, WATCHER
 from trainerd.rundir.state import Phase, State
 
 STOPS_SECS = 600.0  # from the watcher's pause until a machine that has not stopped counts as one that does not
@@ -15,7 +15,7 @@ AGAIN_SECS, MOST_SECS = 15.0, 600.0  # after a failure: the wait doubles, up to 
 BEGIN_SECS = 10.0  # within which a command that starts a run has taken its run directory
 _SAID = "trainerd: "  # in front of an error that a command prints
 _MORE = 1.1  # what counts as more memory than before
-_BY_HAND = (BY_FILE, "SIGINT", "Ctrl-C")  # what asked for a pause that a person wanted
+_OF_MACHINE = (f"({AGENT}: ", f"({WATCHER}: ", "(SIGTERM)")  # what asked for a pause that no person wanted
 
 
 class Stage(enum.StrEnum):
@@ -47,25 +47,30 @@ class EntryProgress:
       turn_began, turn_ended: when its last turn began and ended, in seconds since 1970 (UTC).
       turn_before_ended: when the turn before that ended: of two that ended at once, the one that waited longer is next.
       turns: how many turns it has had since it last started.
-      failures: how often it has failed since then.
+      failures, kills: how often it has failed, and its process was killed, since it last paused.
       again_at: when it may start again after a failure.
       memory_bytes: the most resident memory that its process was seen to have.
+      process: the process that trains, as its state.json names it; empty if it has not said so yet.
+      left_by: the process that wrote state.json last, before the one that trains.
       is_by_hand: whether a person started the process that trains, and not the agent.
       overrides_when: whether a person started it while `[when]` did not let it train. It then trains until that has
         let it train, and does not any more.
     """
 
     stage: Stage = Stage.WAITING
-    since: float = 0.0
+    since: Moment = 0.0
     why: str = ""
     gpus: tuple[int, ...] = ()
-    turn_began: float = 0.0
-    turn_ended: float = 0.0
-    turn_before_ended: float = 0.0
+    turn_began: Moment = 0.0
+    turn_ended: Moment = 0.0
+    turn_before_ended: Moment = 0.0
     turns: int = 0
     failures: int = 0
-    again_at: float = 0.0
+    kills: int = 0
+    again_at: Moment = 0.0
     memory_bytes: int = 0
+    process: str = ""
+    left_by: str = ""
     is_by_hand: bool = False
     overrides_when: bool = False
 
@@ -111,7 +116,7 @@ def follow(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float,
       may_train: whether `[when]` of its config lets it train now.
     """
     is_starting = before.stage is Stage.STARTING and (seen.is_starting or _may_begin(before, seen, now))
-    if before.since < entry.since:
+    if before.since != entry.since:  # a clock that was set back makes a new one smaller
         before = _over_again(before, entry, is_on=before.stage.is_on and (seen.is_running or is_starting))
     if seen.is_running:
         return _training(before, seen, now, may_train=may_train)
@@ -119,7 +124,12 @@ def follow(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float,
         return before
     if before.stage.is_on:
         return _ended(entry, before, seen, now)
-    return before
+    return replace(before, process="", left_by=_process(seen.state))
+
+
+def _process(state: State | None) -> str:
+    """Return the process that wrote a state; empty if none did."""
+    return f"{state.pid} {state.uptime_at_start}" if state is not None else ""
 
 
 def _over_again(before: EntryProgress, entry: QueueEntry, *, is_on: bool) -> EntryProgress:
@@ -131,21 +141,28 @@ def _over_again(before: EntryProgress, entry: QueueEntry, *, is_on: bool) -> Ent
         memory_bytes=before.memory_bytes,
         turn_ended=before.turn_ended,
         turn_before_ended=before.turn_before_ended,
+        left_by=before.process or before.left_by,
     )
 
 
 def _may_begin(before: EntryProgress, seen: Observed, now: float) -> bool:
     """Return whether a command that an agent started which is gone may still start the run."""
-    has_begun = seen.state is not None and seen.state.at >= before.turn_began
+    has_begun = _process(seen.state) != before.left_by
     return seen.started is None and not has_begun and 0.0 <= now - before.turn_began < BEGIN_SECS
 
 
 def _training(before: EntryProgress, seen: Observed, now: float, *, may_train: bool) -> EntryProgress:
     memory = _memory(before, seen.state)
     after = replace(before, memory_bytes=memory, overrides_when=before.overrides_when and not may_train)
-    if before.stage in (Stage.TRAINING, Stage.PAUSING):
+    process = _process(seen.state)
+    is_other = bool(before.process) and process not in (before.process, before.left_by)
+    if process != before.left_by:
+        after = replace(after, process=process)
+    if before.stage in (Stage.TRAINING, Stage.PAUSING) and not is_other:
         return after
-    is_by_hand = before.stage is not Stage.STARTING
+    # Whoever starts a process that was killed, such as systemd, is no person.
+    is_started_again = before.kills > 0 and before.stage is Stage.WAITING
+    is_by_hand = before.stage is not Stage.STARTING and not is_started_again
     after = replace(after, stage=Stage.TRAINING, why="", turn_began=now, turns=1)
     return replace(after, is_by_hand=is_by_hand, overrides_when=is_by_hand and not may_train)
 
@@ -166,16 +183,16 @@ def _ended(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float)
     if result is not None and result.code:
         return _failed(entry, after, result.text, now)
     # What an earlier process left says nothing of this one.
-    is_own = state is not None and (state.at >= before.turn_began or result is not None)
+    is_own = state is not None and (_process(state) != before.left_by or result is not None)
     phase = state.phase if state is not None and is_own else None
     ended = (state.ended if state is not None else None) or ""
     if phase is Phase.FINISHED:
-        return replace(after, stage=Stage.DONE, why=ended, failures=0)
+        return replace(after, stage=Stage.DONE, why=ended, failures=0, kills=0)
     if phase is Phase.PAUSED:
-        after = replace(after, stage=Stage.WAITING, why=ended, failures=0)
+        after = replace(after, stage=Stage.WAITING, why=ended, failures=0, kills=0)
         if before.stage is Stage.PAUSING:
             return after
-        if any(each in ended for each in _BY_HAND):
+        if not any(each in ended for each in _OF_MACHINE):
             return replace(after, stage=Stage.PAUSED)
         # It was asked to end with the machine, as by SIGTERM at a shutdown: it must not start again before that.
         return replace(after, again_at=now + (STOPS_SECS if f"({WATCHER}: " in ended else AGAIN_SECS))
@@ -183,12 +200,18 @@ def _ended(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float)
         return _failed(entry, after, state.error or "it failed", now)
     if before.stage is Stage.STARTING and result is None:  # by an agent that is gone: the run never began
         return replace(after, stage=Stage.WAITING)
-    return replace(after, stage=Stage.WAITING, why="its process was killed", again_at=now + AGAIN_SECS)
+    wait = _wait(after.kills)
+    return replace(after, stage=Stage.WAITING, why="its process was killed", kills=after.kills + 1, again_at=now + wait)
+
+
+def _wait(times: int) -> float:
+    """Return the seconds until the next start of what has ended badly so often before."""
+    return min(MOST_SECS, AGAIN_SECS * 2.0 ** min(times, 10))
 
 
 def _failed(entry: QueueEntry, after: EntryProgress, error: str, now: float) -> EntryProgress:
     lines = [*error.strip().splitlines(), ""]
     why = next((line for line in lines if line.startswith(_SAID)), lines[0]).removeprefix(_SAID)
-    wait = min(MOST_SECS, AGAIN_SECS * 2.0 ** min(after.failures, 10))
+    wait = _wait(after.failures)
     stage = Stage.FAILED if after.failures >= entry.retries else Stage.WAITING
     return replace(after, stage=stage, why=why, failures=after.failures + 1, again_at=now + wait)

@@ -197,7 +197,7 @@ def _require_addable(queue: Queue, name: str, entry: QueueEntry) -> None:
     if name in queue:
         raise UsageError(f"{name} is in the queue already. Give this one another name with --name.")
     for other, each in queue.entries.items():
-        if each.logdir == entry.logdir:
+        if os.path.realpath(each.logdir) == os.path.realpath(entry.logdir):
             raise UsageError(f"the run in {entry.logdir} is in the queue already, as {other}.")
     if entry.after and entry.after not in queue.entries:
         raise UsageError(

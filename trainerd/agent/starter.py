@@ -49,9 +49,6 @@ class Starter:
           after: the entry that it comes after, if that is in the queue.
           gpus: the GPUs that it gets.
           has_gpus: whether the agent gives out GPUs at all; else the run sees all of them.
-
-        Raises:
-          StorageError: no process can be started.
         """
         if entry.begin_at and after is not None:
             try:
@@ -59,13 +56,13 @@ class Starter:
             except TrainerdError as error:
                 self._refused[name] = StartResult(error.exit_code, str(error))
                 return
-        unit = unit_of(entry)
+        unit = None if has_gpus else unit_of(entry)
         if unit is not None:
             command = ["systemctl", "--user", "start", unit]
         else:
             command = [*_scope(), sys.executable, "-m", NAME, *entry.command()]
-        output = tempfile.TemporaryFile()  # noqa: SIM115  it outlives this call
         try:
+            output = tempfile.TemporaryFile()  # noqa: SIM115  it outlives this call
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -76,8 +73,9 @@ class Starter:
                 start_new_session=True,
             )
         except OSError as error:
-            output.close()
-            raise StorageError(f"cannot start {name} in {entry.folder}: {error.strerror}.") from error
+            said = f"cannot start it in {entry.folder}: {error.strerror}"
+            self._refused[name] = StartResult(StorageError.exit_code, said)
+            return
         self._commands[name] = _Command(process, output)
 
     def is_starting(self, name: str) -> bool:
@@ -103,7 +101,8 @@ def _scope() -> list[str]:
 
     What is left in the agent's own control group is killed at a shutdown; a scope gets SIGTERM, and the run saves.
     """
-    if not os.environ.get("INVOCATION_ID") or shutil.which("systemd-run") is None:
+    manager = Path(os.environ.get("XDG_RUNTIME_DIR", "/nowhere"), "systemd", "private")
+    if not os.environ.get("INVOCATION_ID") or not manager.exists() or shutil.which("systemd-run") is None:
         return []
     return ["systemd-run", "--user", "--scope", "--quiet", "--collect", "--property=TimeoutStopSec=6min", "--"]
 
@@ -120,7 +119,7 @@ def unit_of(entry: QueueEntry) -> str | None:
     """Return the unit of the user that trains the entry's config as it is; None if there is none."""
     config = Path(entry.config)
     template = config_home() / "systemd" / "user" / f"{NAME}@.service"
-    is_plain = entry.max_steps is None and not entry.set and not entry.gpus
+    is_plain = entry.max_steps is None and not entry.set
     if config.parent != config_home() / NAME or config.suffix != ".toml" or not is_plain:
         return None
     return f"{NAME}@{config.stem}" if template.is_file() and MACHINE.running.exists() else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import subprocess
 import sys
@@ -11,16 +12,22 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from trainerd.agent import notes
 from trainerd.agent.entry import QueueEntry
 from trainerd.agent.progress import Stage
 from trainerd.agent.queue_folder import QueueFolder
+from trainerd.agent.shown import shown
 from trainerd.config import parse as configs
-from trainerd.errors import ConfigError
+from trainerd.errors import ConfigError, UsageError
+from trainerd.sweeps.halving import PointResult
 from trainerd.sweeps.sweep import Sweep
 from trainerd.system.durable_files import storage
 from trainerd.system.machine import NAME
 
 log = logging.getLogger(__name__)
+
+_FAILED = {"event": "agent-failed"}
+_OVER = frozenset([Stage.DONE, Stage.FAILED])
 
 
 def name_of(sweep: Sweep, point: str) -> str:
@@ -46,9 +53,11 @@ def queue_next(queue: QueueFolder, sweep: Sweep, like: QueueEntry, at_a_time: in
       UsageError: another run has one of the names.
       StorageError: the files of the sweep or of the queue cannot be read or written.
     """
-    sweep.grow({point.name: sweep.result(point) for point in sweep.points()}, at_a_time)
+    entries = shown(queue.read(), notes.read())
+    stages = {each.name: each.stage for each in entries if each.entry.sweep == str(sweep.folder)}
+    sweep.grow(results_of(sweep, {**_waiting(sweep), **stages}), at_a_time)
     points = {point.name: point for point in sweep.points()}
-    targets = sweep.next({name: sweep.result(point) for name, point in points.items()})
+    targets = sweep.next(results_of(sweep, {**_waiting(sweep), **stages}))
     common = {"priority": like.priority, "gpus": like.gpus, "retries": like.retries, "sweep": str(sweep.folder)}
     queued = queue.read()
     new = {
@@ -58,6 +67,29 @@ def queue_next(queue: QueueFolder, sweep: Sweep, like: QueueEntry, at_a_time: in
     }
     queue.add_all(new)
     return list(new)
+
+
+def _waiting(sweep: Sweep) -> dict[str, Stage]:
+    """Return the stage of points that have no entry yet."""
+    return {name_of(sweep, point.name): Stage.WAITING for point in sweep.points()}
+
+
+def results_of(sweep: Sweep, stages: Mapping[str, Stage]) -> dict[str, PointResult]:
+    """Return what each point has reached. Whether it has failed, the queue says: one that waits is tried again.
+
+    Args:
+      sweep: the sweep.
+      stages: the stage of each of its entries in the queue. A point that has none is not waited for.
+
+    Raises:
+      ConfigError: the config of a point is wrong.
+      StorageError: the files of a run cannot be read.
+    """
+    found = {point.name: sweep.result(point) for point in sweep.points()}
+    failed = (None, Stage.FAILED)
+    return {
+        name: replace(result, is_failed=stages.get(name_of(sweep, name)) in failed) for name, result in found.items()
+    }
 
 
 class Promotions:
@@ -70,8 +102,8 @@ class Promotions:
 
     def __init__(self, queue: QueueFolder, clock: Callable[[], float] = time.time) -> None:
         self._queue, self._clock = queue, clock
-        self._stages: dict[str, dict[str, Stage]] = {}
-        self._choosing: list[subprocess.Popen[bytes]] = []
+        self._over: dict[str, dict[str, Stage]] = {}  # the entries of each sweep that were done or had failed
+        self._choosing: dict[str, subprocess.Popen[bytes]] = {}
 
     def promote(self, entries: Mapping[str, QueueEntry], stages: Mapping[str, Stage], at_a_time: int) -> None:
         """Have the points that are to train on wait for their turn, up to their next rung, and add those that follow.
@@ -84,15 +116,21 @@ class Promotions:
         Raises:
           StorageError: the files of a run or of the queue cannot be read or written.
         """
-        found: dict[str, dict[str, Stage]] = {}
+        found = dict[str, dict[str, Stage]]()
         for name, entry in entries.items():
             if entry.sweep:
                 found.setdefault(entry.sweep, {})[name] = stages[name]
-        for folder, now in found.items():
-            if now != self._stages.get(folder):
-                self._promote(Path(folder), entries, now, at_a_time)
-        self._stages = found
-        self._choosing = [each for each in self._choosing if each.poll() is None]
+        for folder, stages_now in found.items():
+            over = {name: stage for name, stage in stages_now.items() if stage in _OVER}
+            process = self._choosing.get(folder)
+            if process is not None and process.poll() is None:
+                continue
+            if self._choosing.pop(folder, None) is not None and process is not None and process.returncode:
+                log.error("no points were chosen for the sweep %s: it is tried again", folder, extra=_FAILED)
+                self._over.pop(folder, None)
+            elif over != self._over.get(folder):
+                self._promote(Path(folder), entries, stages_now, at_a_time)
+                self._over[folder] = over
 
     def _promote(
         self, folder: Path, entries: Mapping[str, QueueEntry], stages: Mapping[str, Stage], at_a_time: int
@@ -103,19 +141,18 @@ class Promotions:
                 command = [sys.executable, "-m", NAME, "sweep", "next", str(folder), "--queue", "-n", str(at_a_time)]
                 null = subprocess.DEVNULL
                 with storage(f"start a process that chooses the next points of {folder}"):
-                    self._choosing.append(subprocess.Popen(command, stdin=null, stdout=null, cwd=folder))
+                    self._choosing[str(folder)] = subprocess.Popen(command, stdin=null, stdout=null, cwd=folder)
                 return
-            results = {point.name: sweep.result(point) for point in sweep.points()}
-            final = {name for name, stage in stages.items() if stage in (Stage.FAILED, Stage.DONE)}
-            results = {  # one that is tried again has not failed
-                name: result if name_of(sweep, name) in final else replace(result, is_failed=False)
-                for name, result in results.items()
-            }
+            results = results_of(sweep, stages)
         except ConfigError as error:
-            log.error("the sweep %s cannot continue: %s", folder, error, extra={"event": "agent-failed"})
+            log.error("the sweep %s cannot continue: %s", folder, error, extra=_FAILED)
             return
         for point, target in sweep.next(results).items():
             name = name_of(sweep, point)
             if stages.get(name) is Stage.DONE and target is not None and target != entries[name].max_steps:
                 log.info("%s trains on to step %d", name, target, extra={"event": "agent-promote"})
-                self._queue.change(name, partial(replace, max_steps=target, since=self._clock()))
+                with contextlib.suppress(ConfigError, UsageError):  # a person changes or removes it at this moment
+                    self._queue.change(name, partial(replace, max_steps=target, since=self._clock()))
+        halved = sweep.halved(results)
+        if halved is not None and not halved.targets and halved.winner is None:
+            log.error("the sweep %s has no winner: `trainerd sweep show` has its metrics", folder, extra=_FAILED)

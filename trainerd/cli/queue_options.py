@@ -38,10 +38,9 @@ class QueueOptions:
         Raises:
           UsageError: it is to get more GPUs than the agent has.
         """
-        need = self.gpus if self.gpus is not None else known.gpus_by_default
-        if known.version and need > len(known.gpus):
-            raise UsageError(f"--gpus {need}: the agent has {len(known.gpus)}.")
-        return replace(entry, priority=self.priority, gpus=need, retries=self.retries)
+        if known.version and (self.gpus or 0) > len(known.gpus):
+            raise UsageError(f"--gpus {self.gpus}: the agent has {len(known.gpus)}.")
+        return replace(entry, priority=self.priority, gpus=self.gpus, retries=self.retries)
 
 
 def of_entry(command: Command) -> Command:

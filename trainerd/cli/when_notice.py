@@ -16,6 +16,6 @@ def say_when(config: Config) -> None:
     if not verdict.may_train:
         say(
             f"`[when]` keeps the agent from starting this run now: {verdict.why}. It trains all the same, since you "
-            "started it. `trainerd agent` pauses it when its next hours end.",
+            "started it. `trainerd agent` pauses it the next time that `[when]` ends its training.",
             err=True,
         )

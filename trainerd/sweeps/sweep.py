@@ -23,7 +23,7 @@ from trainerd.history.curves import read_curve
 from trainerd.history.timeline import best_of, present_line
 from trainerd.job.params import nearest
 from trainerd.job.written_params import written_params
-from trainerd.rundir.names import check_name
+from trainerd.rundir.names import RunIdentity, check_name
 from trainerd.rundir.paths import RunDirectory, logdir_mistake
 from trainerd.rundir.runs import ListedRun, RunReader
 from trainerd.rundir.state import Phase
@@ -177,7 +177,7 @@ def make_sweep(config_path: Path, wanted: SweepSpec, name: str | None) -> Sweep:
     Args:
       config_path: the config, or a script without one.
       wanted: what is asked for; its `base` does not matter.
-      name: of the sweep, and of its folder. None: the first free number.
+      name: of the sweep, and of its folder. None: that of the config, and the first free number.
 
     Raises:
       ConfigError: the config is wrong, or becomes wrong by a value.
@@ -190,7 +190,7 @@ def make_sweep(config_path: Path, wanted: SweepSpec, name: str | None) -> Sweep:
     axes, points = space.read_space(wanted.set), wanted.choose()
     _require_taken(base, axes)
     parent = (base.folder if is_script(base.path) else base.path.parent) / SWEEPS
-    folder = parent / (_free_name(parent) if name is None else _checked(name))
+    folder = parent / (_free_name(parent, _own_name(base)) if name is None else _checked(name))
     if mistake := logdir_mistake(folder):
         raise UsageError(f"--name: {mistake}")
     require_free(folder, "Choose another --name.")
@@ -233,12 +233,17 @@ def _checked(name: str) -> str:
     return name
 
 
-def _free_name(parent: Path) -> str:
-    """Return the first number that no sweep has."""
+def _own_name(base: Config) -> str:
+    """Return what the sweeps of a config are called: the queue has those of all projects."""
+    return RunIdentity(base.folder, base.name or "").own_name
+
+
+def _free_name(parent: Path, own: str) -> str:
+    """Return the first name with a number that no sweep has."""
     number = 1
-    while os.path.lexists(parent / str(number)):
+    while os.path.lexists(parent / f"{own}-{number}"):
         number += 1
-    return str(number)
+    return _checked(f"{own}-{number}")
 
 
 def _with_base(wanted: SweepSpec, base: Path, folder: Path) -> SweepSpec:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from random import Random
 
 import pytest
 
-from tests.unit.agent.conftest import FakeMachine, FakeStarter
+from tests.unit.agent.conftest import FakeMachine, FakeRun, FakeStarter
 from trainerd.agent import notes
 from trainerd.agent.agent import Agent
 from trainerd.agent.entry import QueueEntry
@@ -23,7 +24,9 @@ from trainerd.agent.when.conditions import WhenVerdict
 from trainerd.agent.when.judge import WhenJudge
 from trainerd.agent.when.machine import MachineProbes
 from trainerd.config.schema import WhenConfig
-from trainerd.rundir.state import Phase
+from trainerd.rundir import registry
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, State
 
 ROOM = Room(slots=2, gpus=(), memory_bytes=1 << 40)
 
@@ -316,3 +319,52 @@ def die_in_a_start(subject: Subject, random: Random) -> None:
         subject.renew()
     else:
         del subject.starter.start
+
+
+def test_a_run_that_cannot_be_read_keeps_its_place_and_stops_nobody(subject: Subject) -> None:
+    subject.add("a", "b", work=1e9)
+    subject.go(3)
+    lock = subject.machine.runs["a"].rundir.lock
+    content = lock.read_text()
+    lock.unlink()
+    lock.symlink_to("/nowhere")
+    subject.queue.change("b", lambda entry: replace(entry, paused=True))
+    subject.go(15)
+    assert subject.stages() == {"a": Stage.TRAINING, "b": Stage.WAITING}
+    lock.unlink()
+    lock.write_text(content)
+    subject.go(12)
+    found = notes.read().entries["a"].progress
+    assert found.stage is Stage.TRAINING and not found.is_by_hand and subject.machine.runs["a"].starts == 1
+
+
+def test_a_run_with_when_that_a_person_removes_stays_out_of_the_queue(
+    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "trainerd.toml"
+    config.write_text('entry = "job:job"\nlogdir = "run"\n[when]\nhours = "20:00-08:00"\n')
+    rundir = RunDirectory(tmp_path / "run")
+    run = FakeRun(rundir, work=1e9)
+    run.begin(subject.machine.clock())
+    registry.remember(rundir, config)
+    subject.go(11)
+    assert list(subject.queue.read().entries) == ["run"], "it joins the queue"
+    subject.queue.remove("run")
+    subject.go(30)
+    assert not subject.queue.read().entries and run.process is not None
+    run.kill()
+    subject.go(11)
+    run.begin(subject.machine.clock())
+    subject.go(11)
+    assert list(subject.queue.read().entries) == ["run"], "another start"
+    run.kill()
+
+
+def test_a_run_of_another_machine_is_waited_for(subject: Subject) -> None:
+    subject.add("a", "b", "c", work=1e9)
+    path = subject.machine.runs["a"].rundir
+    path.create()
+    State(Phase.TRAINING, at=time.time(), pid=1, host="elsewhere").write(path.state)
+    subject.go(3)
+    assert subject.machine.on() == ["b", "c"]
+    assert notes.read().entries["a"].why == "another machine trains it: elsewhere"

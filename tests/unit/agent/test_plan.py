@@ -223,7 +223,10 @@ SHARE = 30.0
 def look(entry: QueueEntry, before: EntryProgress, now: float) -> EntryProgress:
     """The progress after a second: a start and a pause take one."""
     on = before.stage is Stage.TRAINING or (before.stage is Stage.STARTING and now > before.turn_began)
-    paused = State(Phase.PAUSED, ended="paused on request (the agent)", at=now)
+    # Each process has an identity of its own, which its last state keeps.
+    began = before.process or (before.left_by if not before.stage.is_on else f"0 {now}") or "0 0.0"
+    ended = "paused on request (the agent: its turn is over)"
+    paused = State(Phase.PAUSED, ended=ended, at=now, uptime_at_start=float(began.split()[1]))
     seen = Observed(is_running=on, state=paused, is_starting=before.stage is Stage.STARTING)
     return follow(entry, before, seen, now, may_train=True)
 

@@ -84,8 +84,9 @@ def test_a_start_that_finds_the_run_finished_is_done() -> None:
 
 def test_the_end_of_an_earlier_process_says_nothing_of_this_one() -> None:
     for phase in (Phase.FINISHED, Phase.FAILED, Phase.PAUSED):
-        old = state(phase, at=1.0, error="old")
-        assert after(TRAINS, old).why == "its process was killed"
+        old = state(phase, error="old", pid=7, uptime_at_start=1.5)
+        killed = after(replace(TRAINS, left_by="7 1.5"), old)
+        assert killed.why == "its process was killed" and killed.stage is Stage.WAITING
 
 
 def test_what_the_agent_paused_waits_for_its_turn() -> None:
@@ -197,3 +198,32 @@ def test_what_a_person_paused_is_known_by_what_the_run_says_also_before_its_firs
         assert after(replace(TRAINS, stage=stage), said).stage is Stage.PAUSED
         said = state(Phase.PAUSED, ended=outcome.reason("the agent: gives its place to b"))
         assert after(replace(TRAINS, stage=stage), said).stage is Stage.WAITING
+
+
+def test_each_kill_is_waited_for_longer_and_none_counts_as_a_failure() -> None:
+    progress, waits = TRAINS, []
+    for _ in range(8):
+        progress = after(replace(progress, stage=Stage.TRAINING), None)
+        waits.append(progress.again_at - NOW)
+    assert waits == [15.0, 30.0, 60.0, 120.0, 240.0, 480.0, 600.0, 600.0]
+    assert progress.stage is Stage.WAITING and progress.failures == 0
+
+
+def test_what_systemd_starts_again_is_not_by_hand() -> None:
+    killed = after(TRAINS, None)
+    again = after(killed, state(Phase.TRAINING, pid=9), running=True, may_train=False)
+    assert again.stage is Stage.TRAINING and not again.is_by_hand and not again.overrides_when
+
+
+def test_a_process_that_a_person_started_while_no_agent_ran_is_by_hand() -> None:
+    trains = after(TRAINS, state(Phase.TRAINING, pid=5), running=True)
+    assert trains.process == "5 0.0" and not trains.is_by_hand
+    other = after(trains, state(Phase.TRAINING, pid=6), running=True, may_train=False)
+    assert other.is_by_hand and other.overrides_when and other.process == "6 0.0"
+
+
+def test_a_clock_that_was_set_back_hides_neither_an_end_nor_a_resume() -> None:
+    left = state(Phase.PAUSED, at=1.0, ended="paused on request (the file `pause`)")
+    assert after(TRAINS, left).stage is Stage.PAUSED
+    failed = EntryProgress(Stage.FAILED, since=2000.0)
+    assert after(failed, entry=replace(ENTRY, since=1000.0)).stage is Stage.WAITING

@@ -58,7 +58,7 @@ def test_a_config_is_added_as_an_argument_or_an_option(cli: Cli) -> None:
     first = found[1]
     assert first["config"] == str(Path("digits.toml").absolute()) and first["folder"] == str(Path.cwd())
     assert first["logdir"] == str(Path("runs/digits").absolute()) and first["stage"] == "waiting"
-    assert (first["priority"], first["retries"], first["max_steps"], first["gpus"]) == (-2, 3, 9, 0)
+    assert (first["priority"], first["retries"], first["max_steps"], first["gpus"]) == (-2, 3, 9, None)
     assert found[0]["logdir"] == str(Path("other").absolute())
 
 
@@ -179,7 +179,7 @@ def test_more_gpus_than_the_agent_has_are_rejected(cli: Cli) -> None:
     agent_says(gpus=(0, 1))
     code, text = cli("queue", "add", "digits.toml", "--gpus", "3")
     assert code == 64 and "--gpus 3: the agent has 2." in text
-    assert cli("queue", "add", "digits.toml")[0] == 0 and QueueFolder().read().entries["digits"].gpus == 1
+    assert cli("queue", "add", "digits.toml")[0] == 0 and QueueFolder().read().entries["digits"].gpus is None
 
 
 def test_a_wrong_config_of_a_run_is_not_added(cli: Cli) -> None:

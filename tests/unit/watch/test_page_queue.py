@@ -150,7 +150,7 @@ def test_a_run_joins_the_queue_as_it_was_last_started(make_run: MakeRun, runs: R
     assert said(page.post("/run/digits/queue", **ASKED)) == {"said": "added digits to the queue"}
     [entry] = QueueFolder().read().entries.values()
     assert (entry.config, entry.logdir, entry.folder) == (str(script), str(rundir.path), str(tmp_path / "there"))
-    assert (entry.adopt, entry.arguments, entry.gpus) == (True, ("--lr", "1"), 1)
+    assert (entry.adopt, entry.arguments, entry.gpus) == (True, ("--lr", "1"), None)
     assert get(page, "/runs.json")["queue"]["can_add"] == []
     again, unknown = (page.post(f"/run/{name}/queue", **ASKED) for name in ("digits", "program"))
     assert again.status_code == 400 and "in the queue already, as digits" in said(again)["error"]

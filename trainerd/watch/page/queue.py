@@ -6,7 +6,6 @@ import os
 import urllib.parse
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,14 +100,14 @@ class PageQueue:
           UsageError: it is in the queue, or what it was started with is not recorded.
           StorageError: the queue cannot be read or written.
         """
-        queue, known = self._read()
+        queue, _ = self._read()
         entry = self._startable().get(run.rundir.path)
         if entry is None:
             raise UsageError(
                 f"the config of {run.name} is not recorded, or is gone. `trainerd queue add CONFIG` adds the run."
             )
         name = free_name(queue, run.rundir.path, run.identity.name)
-        self._folder.add(name, replace(entry, gpus=known.gpus_by_default))
+        self._folder.add(name, entry)
         return f"added {name} to the queue"
 
     def _read(self) -> tuple[Queue, AgentNotes]:

@@ -201,6 +201,10 @@ def command_remove(names: tuple[str, ...], done: bool) -> None:
     """Remove runs from the queue. The runs themselves stay, and what trains continues."""
     queue = QueueFolder()
     found = _chosen(queue, names, Stage.DONE, every=done, flag="--done")
+    if done:  # a point of a sweep may train on while others do
+        entries = shown(queue.read(), notes.read())
+        trains = {each.entry.sweep for each in entries if each.stage not in (Stage.DONE, Stage.FAILED)} - {""}
+        found = [each.name for each in entries if each.name in found and each.entry.sweep not in trains]
     for name in found:
         queue.remove(name)
         say(f"removed {name}")

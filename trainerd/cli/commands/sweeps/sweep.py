@@ -38,11 +38,11 @@ _MAKE = {
     ),
 }
 _SHOW = {
-    "trainerd sweep show sweeps/1": "Show the points of a sweep.",
-    "trainerd sweep show sweeps/1 --image sweep.svg": "Draw them as parallel coordinates.",
+    "trainerd sweep show sweeps/digits-1": "Show the points of a sweep.",
+    "trainerd sweep show sweeps/digits-1 --image sweep.svg": "Draw them as parallel coordinates.",
 }
 _NEXT = {
-    "trainerd sweep next sweeps/1": "Print the command of each point that trains now.",
+    "trainerd sweep next sweeps/digits-1": "Print the command of each point that trains now.",
     "trainerd sweep next ../digits/sweeps/rates": "Print those of another project.",
 }
 
@@ -98,7 +98,7 @@ def command() -> None:
 @click.option("--halve", metavar="METRIC", help="The same, and only the better points train on at each rung.")
 @click.option("--rungs", type=_Rungs(), default=(), help="The steps at which they are compared, such as 1000,3000.")
 @click.option("--factor", type=Whole(2, 1000), default=3, show_default=True, help="Of N points, one trains on.")
-@click.option("--name", metavar="NAME", help="The name of the sweep. Default: the first free number.")
+@click.option("--name", metavar="NAME", help="The name of the sweep. Default: that of the run, and a number.")
 @of_entry
 @click.option("--no-queue", "is_apart", is_flag=True, help="Make the folder, and leave the queue as it is.")
 def command_make(
