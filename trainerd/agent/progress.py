@@ -160,7 +160,7 @@ def _training(before: EntryProgress, seen: Observed, now: float, *, may_train: b
         after = replace(after, process=process)
     if before.stage in (Stage.TRAINING, Stage.PAUSING) and not is_other:
         return after
-    # Whoever starts a process that was killed, such as systemd, is no person.
+    # Whoever starts a process that was killed, such as systemd, is not a person.
     is_started_again = before.kills > 0 and before.stage is Stage.WAITING
     is_by_hand = before.stage is not Stage.STARTING and not is_started_again
     after = replace(after, stage=Stage.TRAINING, why="", turn_began=now, turns=1)
