@@ -198,7 +198,8 @@ def differing(dataset: Callable[[], tf.data.Dataset], count: int = 9) -> list[in
 
 @pytest.mark.parametrize("stage", ["batch(...)", "padded_batch(...)"])
 def test_the_order_of_an_input_that_is_named_is_lost(stage: str) -> None:
-    assert differing(LOST[stage]) != []
+    """Where it is lost depends on TensorFlow's threads, so one try may lose nothing."""
+    assert any(differing(LOST[stage]) for _ in range(10))
 
 
 @pytest.mark.parametrize("number", every(8, range(len(KEPT))))
