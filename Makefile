@@ -79,7 +79,7 @@ coverage: .venv/.test
 	$(PYTEST) -q -n $(JOBS) tests/unit --cov --cov-report=term:skip-covered
 
 torture: .venv/.test
-	TORTURE=long $(PYTEST) tests/torture tests/cluster/test_soak.py
+	TORTURE=long $(PYTEST) tests/torture tests/cluster/test_soak.py tests/systemd/test_agent.py
 
 cluster-test: .venv/.test
 	$(PYTEST) -n 2 tests/cluster
