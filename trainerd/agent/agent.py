@@ -41,7 +41,7 @@ from trainerd.version import __version__
 
 log = logging.getLogger(__name__)
 
-LOOK_SECS = 0.25  # between two checks whether anything has changed
+LOOK_SECS = 0.5  # between two checks whether anything has changed
 SOON_SECS = 0.05  # the same while a run starts or pauses
 WHOLE_SECS = 10.0  # between two checks of everything: hours, batteries and temperatures write no file
 
