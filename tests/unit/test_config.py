@@ -63,12 +63,12 @@ def test_every_mistake_is_reported_at_once(tmp_path: Path) -> None:
     assert lines[0].endswith("has 8 mistakes:")
     text = "\n".join(lines)
     for part in (
-        "entri: there is no such key. Did you mean `entry`?",
+        "entri: this key does not exist. Did you mean `entry`?",
         "entry: missing.",
         "logdir: expected a string, got 3",
         "max_steps: expected a whole number >= 1 (in steps), got 0",
-        "save_model_secs: there is no such key. Did you mean `checkpoint.save_model_secs`?",
-        "checkpoint.keep_lst: there is no such key. Did you mean `checkpoint.keep_last`?",
+        "save_model_secs: this key does not exist. Did you mean `checkpoint.save_model_secs`?",
+        "checkpoint.keep_lst: this key does not exist. Did you mean `checkpoint.keep_last`?",
         'checkpoint.save_model_secs: expected a number, 0 or more, or "auto" (in s), got -1',
         'log.level: expected one of "debug", "info", "warning", "error", got \'loud\'',
     ):
@@ -88,11 +88,11 @@ def test_every_mistake_is_reported_at_once(tmp_path: Path) -> None:
         ("[summary]\nmetrics_secs = nan", "summary.metrics_secs: expected a number >= 0.0 (in s), got nan"),
         ("[summary]\nmetrics_secs = inf", "summary.metrics_secs: expected a number <= 1000000000.0"),
         ("[checkpoint]\nsave_secs = 600", "Did you mean `checkpoint.save_model_secs`?"),
-        ("[chekpoint]\nkeep_last = 1", "chekpoint: there is no such table. Did you mean `checkpoint`?"),
+        ("[chekpoint]\nkeep_last = 1", "chekpoint: this table does not exist. Did you mean `checkpoint`?"),
         ("[checkpoint]\nsave_model_secs = 'often'", "expected a number, 0 or more, or \"auto\" (in s), got 'often'"),
         ("devices = 0", 'devices: expected "all", a whole number, 1 or more, or a list of names, got 0'),
         ("devices = []", 'devices: expected "all", a whole number, 1 or more, or a list of names, got []'),
-        ("zzz = 1", "zzz: there is no such key."),
+        ("zzz = 1", "zzz: this key does not exist."),
         ("name = 'a/b'", "name: expected 1 to 64 printable characters, without a slash"),
         ("name = '-a'", 'without "-", "." or a space in front, got \'-a\''),
         ("tags = ['ok', '']", "tags: expected 1 to 64 printable characters"),
@@ -225,7 +225,7 @@ def test_a_file_that_is_not_toml_is_reported_with_its_line(tmp_path: Path, text:
         ('days = "mon-fry"', "when.days: expected days such as"),
         ("resume_temp = 70", "when.resume_temp: it needs a `max_temp`"),
         ("max_temp = 80\nresume_temp = 80", "below `max_temp`, which is 80, got 80"),
-        ("idle_min = 10", "when.idle_min: there is no such key. Did you mean `when.idle_mins`?"),
+        ("idle_min = 10", "when.idle_min: this key does not exist. Did you mean `when.idle_mins`?"),
     ],
 )
 def test_hours_that_never_come_are_a_mistake(tmp_path: Path, lines: str, message: str) -> None:

@@ -179,9 +179,13 @@ def test_a_kill_at_any_operation_leaves_no_fork_without_its_config(
         (["15", "b"], 64, "The nearest are 10, 20"),
         (["20", "run"], 64, "exists and is not empty"),
         (["20", "b", "--set", "max_steps"], 64, "--set: expected KEY=VALUE, such as max_steps=3000, got 'max_steps'"),
-        (["20", "b", "--set", "max_step=3"], 78, "--set max_step=3: there is no such key. Did you mean `max_steps`?"),
+        (
+            ["20", "b", "--set", "max_step=3"],
+            78,
+            "--set max_step=3: this key does not exist. Did you mean `max_steps`?",
+        ),
         (["20", "b", "--set", "max_steps=many"], 78, '--set max_steps="many": expected a whole number'),
-        (["20", "b", "--set", "foo.x=1"], 78, "--set foo.x=1: there is no such table"),
+        (["20", "b", "--set", "foo.x=1"], 78, "--set foo.x=1: this table does not exist"),
         (
             ["20", "b", "--set", "entry.deep=3"],
             64,

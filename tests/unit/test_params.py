@@ -188,7 +188,7 @@ def test_set_works_for_a_script_and_keeps_how_it_was_chosen(tmp_path: Path) -> N
     [
         ("params.class=5", ConfigError, "--set params.class=5: expected a name that Python takes"),
         ("params.a={b = 1}", ConfigError, "--set params.a={b = 1}: expected a string, a finite number"),
-        ("max_step=5", ConfigError, "--set max_step=5: there is no such key. Did you mean `max_steps`?"),
+        ("max_step=5", ConfigError, "--set max_step=5: this key does not exist. Did you mean `max_steps`?"),
         ("params=5", ConfigError, "--set params=5: expected a table"),
         ("max_steps.a=5", ConfigError, "--set max_steps.a=5: expected a whole number"),
         ("deterministic=true", ConfigError, "--set deterministic=true: it needs a `seed`"),

@@ -260,7 +260,7 @@ def test_a_script_without_a_config_is_swept_too(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("said", "more", "name", "part"),
     [
-        (["max_step=1,2"], {}, "x", "--set max_step=1: there is no such key. Did you mean `max_steps`?"),
+        (["max_step=1,2"], {}, "x", "--set max_step=1: this key does not exist. Did you mean `max_steps`?"),
         (["params.class=1,2"], {}, "x", "--set params.class=1: expected a name that Python takes"),
         (["checkpoint.keep_last=0"], {}, "x", "--set checkpoint.keep_last=0: expected a whole number >= 1"),
         (["logdir=a,b"], {}, "x", "--set logdir: a sweep gives each point its own."),
@@ -452,7 +452,7 @@ def test_the_points_of_optuna_are_those_of_a_script_wherever_they_are_made(
     [point] = sweep.grow({})
     config = parse.load(point.config)
     assert (config.script_path, config.rundir) == (tmp_path / "train.py", tmp_path / "sweeps" / "s" / "001")
-    with pytest.raises(ConfigError, match="--set max_step=1: there is no such key"):
+    with pytest.raises(ConfigError, match="--set max_step=1: this key does not exist"):
         make_sweep(tmp_path / "train.py", wanted("max_step=1,2", **asked), "t")
     assert not (tmp_path / "sweeps" / "t").exists()
 

@@ -21,7 +21,7 @@ def begin(entry: QueueEntry, after: QueueEntry) -> None:
       after: the entry that it comes after.
 
     Raises:
-      TrainerdError: there is no such checkpoint, or the run directory is not empty.
+      TrainerdError: the checkpoint does not exist, or the run directory is not empty.
     """
     source, rundir = RunDirectory(Path(after.logdir)), RunDirectory(Path(entry.logdir))
     if rundir.steps():

@@ -105,7 +105,7 @@ class QueueFolder:
         """Change an entry. Returns the new one.
 
         Raises:
-          UsageError: there is none with this name.
+          UsageError: the queue has no such entry.
           StorageError: it cannot be written.
         """
         with self._changing() as queue:
@@ -117,7 +117,7 @@ class QueueFolder:
         """Put an entry in front of another one of the same priority, or in front of all if `before` is empty.
 
         Raises:
-          UsageError: there is no such entry, or they have different priorities.
+          UsageError: the queue has no such entry, or they have different priorities.
           StorageError: it cannot be written.
         """
         with self._changing() as queue:
@@ -138,7 +138,7 @@ class QueueFolder:
         """Pause an entry: it keeps its place, and does not train until it is resumed.
 
         Raises:
-          UsageError: there is none with this name.
+          UsageError: the queue has no such entry.
           StorageError: it cannot be written.
         """
         self.change(name, lambda entry: replace(entry, paused=True))
@@ -147,7 +147,7 @@ class QueueFolder:
         """Have an entry wait for its turn: one that is paused, has failed, or is done.
 
         Raises:
-          UsageError: there is none with this name.
+          UsageError: the queue has no such entry.
           StorageError: it cannot be written.
         """
         self.change(name, lambda entry: replace(entry, paused=False, since=self._clock()))
@@ -156,7 +156,7 @@ class QueueFolder:
         """Remove an entry. What trains, continues.
 
         Raises:
-          UsageError: there is none with this name.
+          UsageError: the queue has no such entry.
           StorageError: it cannot be removed.
         """
         with self._changing() as queue:
@@ -169,7 +169,7 @@ class QueueFolder:
         if name in queue.mistakes:
             raise ConfigError(queue.mistakes[name])
         if name not in queue.entries:
-            raise UsageError(f"there is no {name} in the queue.{did_you_mean(name, queue.entries)}")
+            raise UsageError(f"the queue has no {name}.{did_you_mean(name, queue.entries)}")
         return queue.entries[name]
 
     def _new(self, name: str) -> tuple[Path, Cached[QueueEntry]]:

@@ -200,7 +200,7 @@ class Tables:
             far = difflib.get_close_matches(name, list(everywhere.values()), n=1, cutoff=0.6)
             hint = f" Did you mean `{next(w for w, k in everywhere.items() if k == far[0])}`?" if far else ""
         kind = "table" if isinstance(value, dict) else "key"
-        return f"{prefix}{name}: there is no such {kind}.{hint}"
+        return f"{prefix}{name}: this {kind} does not exist.{hint}"
 
 
 @functools.cache

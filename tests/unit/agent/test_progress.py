@@ -177,7 +177,7 @@ def test_an_entry_that_is_resumed_while_it_trains_keeps_what_is_known_of_its_pro
 
 
 def test_a_start_of_an_agent_that_is_gone_is_waited_for() -> None:
-    """Its command goes on without it: another start now would be one too many."""
+    """The command of a start outlives its agent: the next agent does not start the run again."""
     assert after(STARTS) == STARTS
     assert after(STARTS, running=True).stage is Stage.TRAINING and not after(STARTS, running=True).is_by_hand
     late = after(STARTS, now=NOW + 30)

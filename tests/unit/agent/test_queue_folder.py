@@ -100,7 +100,7 @@ def test_what_is_not_there_cannot_be_changed(queue: QueueFolder) -> None:
         lambda name: queue.move(name, ""),
         lambda name: queue.move("digits", name),
     ):
-        with pytest.raises(UsageError, match=r"there is no digit in the queue\. Did you mean digits"):
+        with pytest.raises(UsageError, match=r"the queue has no digit\. Did you mean digits"):
             change("digit")
 
 

@@ -47,9 +47,9 @@ def test_a_file_with_secrets_must_be_private(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[watch]\nchanels = []", "watch.chanels: there is no such key. Did you mean `watch.channels`?"),
-        ("[wacth]\nchannels = []", "wacth: there is no such table. Did you mean"),
-        ('channels = ["x"]', "channels: there is no such key. Did you mean `watch.channels`?"),
+        ("[watch]\nchanels = []", "watch.chanels: this key does not exist. Did you mean `watch.channels`?"),
+        ("[wacth]\nchannels = []", "wacth: this table does not exist. Did you mean"),
+        ('channels = ["x"]', "channels: this key does not exist. Did you mean `watch.channels`?"),
         ('[watch]\nevents = ["finnished"]', 'there is no "finnished". Did you mean "finished"?'),
         ('[watch]\nevents = "all"', "watch.events: expected a list of"),
         ("[watch]\nno_progress_mins = -1", "watch.no_progress_mins: expected"),

@@ -102,7 +102,7 @@ def command_add(run: RunOptions, place: QueueOptions, name: str | None, after: s
     """Add a run to the queue. The agent trains it when it may and there is room, and resumes it after a reboot."""
     config = run.overrides()(options.load_config(run.config_path))
     if config.path is None:
-        raise UsageError("there is no trainerd.toml here: name a config or a script.")
+        raise UsageError("this folder has no trainerd.toml: name a config or a script.")
     if begin_at and not after:
         raise UsageError(f"--from {begin_at}: name the run that it is of with --after.")
     known = notes.read()
