@@ -13,6 +13,7 @@ from trainerd.agent.entry import QueueEntry
 from trainerd.agent.notes import AgentNotes, EntryNotes
 from trainerd.agent.progress import EntryProgress, Stage
 from trainerd.agent.queue_folder import Queue, QueueFolder
+from trainerd.agent.when.conditions import moment
 from trainerd.version import __version__
 
 
@@ -86,5 +87,4 @@ def warning(known: AgentNotes, queue: Queue) -> str:
 
 def until_text(until: float, now: float) -> str:
     """Return a moment in local time: with its day if that is not today. Both are in seconds since 1970 (UTC)."""
-    at, today = datetime.fromtimestamp(until), datetime.fromtimestamp(now)
-    return f"{at:%H:%M}" if at.date() == today.date() else f"{at:%a %d %b %H:%M}"
+    return moment(datetime.fromtimestamp(until), datetime.fromtimestamp(now))
