@@ -31,7 +31,7 @@ from trainerd.rundir.state import Phase
 from trainerd.sweeps import space
 from trainerd.sweeps.halving import Halving, PointResult
 from trainerd.sweeps.spec import SweepSpec
-from trainerd.sweeps.standing import read_standing
+from trainerd.sweeps.standing import best_of_sweep, read_standing
 from trainerd.sweeps.sweep import Sweep, SweepPoint, make_sweep, metric_at
 
 CONFIG = """\
@@ -379,7 +379,7 @@ def test_a_sweep_follows_its_runs_to_the_winner(cli: Cli, tmp_path: Path) -> Non
     trained(points["003"].rundir, 30, {30: 0.8})
     assert following() == {} and cli("sweep", "next", "sweeps/lr") == (0, "")
     shown = cli("sweep", "show", "sweeps/lr")[1]
-    assert "The best is 003." in shown and "export --best loss --config sweeps/lr/003.toml OUT` packages it." in shown
+    assert "The best is 003." in shown and "export sweeps/lr best OUT` packages it." in shown
     found = json.loads(cli("sweep", "show", "sweeps/lr", "--json")[1])
     assert found["goal"] == "min loss" and [each["is_best"] for each in found["points"]] == [False, False, True, False]
     assert found["points"][2]["metric"] == 0.8 and found["points"][2]["metric_step"] == 30
@@ -387,6 +387,26 @@ def test_a_sweep_follows_its_runs_to_the_winner(cli: Cli, tmp_path: Path) -> Non
         assert cli("sweep", "show", "sweeps/lr", "--image", f"a{suffix}")[0] == 0
         assert (tmp_path / f"a{suffix}").read_bytes().startswith(start)
     assert "expected a .png or a .svg" in cli("sweep", "show", "sweeps/lr", "--image", "a.gif")[1]
+
+
+def test_best_of_a_sweep_is_the_best_checkpoint_of_the_best_run(cli: Cli, tmp_path: Path) -> None:
+    sweep = make_sweep(project(tmp_path), wanted("params.rate=1.0,2.0", metric="min loss", rungs=(10,)), "lr")
+
+    def refused(*said: str) -> str:
+        code, printed = cli("export", "sweeps/lr", *said, "out")
+        assert code == 64
+        return printed
+
+    assert "is a sweep. Name its best checkpoint" in refused() and "is a sweep" in refused("5")
+    assert "is not over: 2 runs must reach step 10. `--best loss` compares" in refused("best")
+    assert "no run of sweeps/lr has a checkpoint yet" in refused("--best", "loss")
+    one, two = sweep.points()
+    trained(one.rundir, 10, {5: 0.4, 10: 0.5})
+    trained(two.rundir, 10, {5: 0.1, 10: 0.6})
+    assert "no run of sweeps/lr has a number for 'acc'. Metrics: loss." in refused("--best", "acc")
+    assert best_of_sweep(sweep.folder) == (one.config, "min loss"), "by the value at the rung"
+    assert best_of_sweep(sweep.folder, "loss") == (two.config, "min loss"), "by the best checkpoint"
+    assert parse.load(one.config).checkpoint.best == "min loss", "which retention keeps"
 
 
 def test_without_rungs_each_point_trains_to_its_own_end(tmp_path: Path) -> None:

@@ -11,10 +11,14 @@ from typing import Any
 from trainerd.config import parse as configs
 from trainerd.config.metric_goals import Best
 from trainerd.history.choice import goal as goal_of
-from trainerd.history.timeline import best_of, present_line
+from trainerd.errors import UsageError
+from trainerd.history.timeline import TimelineEntry, best_of, present_line
+from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.runs import ListedRun, RunReader
 from trainerd.sweeps.halving import HalvingStep, PointResult
+from trainerd.sweeps.spec import NAME as SPEC
 from trainerd.sweeps.sweep import Sweep, SweepPoint, result_of
+from trainerd.text import counted
 
 
 @dataclass(frozen=True)
@@ -50,11 +54,13 @@ class SweepStanding:
       sweep: the sweep.
       goal: the metric by which points are compared.
       points: all points, in their order.
+      halved: the present step of the successive halving; None if points are compared by their best checkpoints.
     """
 
     sweep: Sweep
     goal: Best
     points: Sequence[PointStanding]
+    halved: HalvingStep | None = None
 
     @property
     def best(self) -> PointStanding | None:
@@ -91,7 +97,42 @@ def read_standing(sweep: Sweep, metric: str | None = None) -> SweepStanding:
         found.append(PointStanding(point.name, point.config, point.values, _step(runs[point.name]), value, step, state))
     best = halved.winner if halved is not None else _best(found, goal)
     marked = [PointStanding(**{**vars(each), "is_best": each.name == best}) for each in found]
-    return SweepStanding(sweep, goal, marked)
+    return SweepStanding(sweep, goal, marked, halved)
+
+
+def is_sweep(folder: Path) -> bool:
+    """Return whether a folder is that of a sweep."""
+    return (folder / SPEC).is_file()
+
+
+def best_of_sweep(folder: Path, metric: str | None = None) -> tuple[Path, str]:
+    """Return the config of the best point of a sweep, and the metric by which it is the best; see `read_standing`.
+
+    Raises:
+      ConfigError: the sweep, or the config of a point, is wrong.
+      UsageError: no point is the best yet, or the best one has no checkpoint with the metric left.
+      StorageError: the files of a run cannot be read.
+    """
+    standing = read_standing(Sweep.read(folder), metric)
+    checkpoints = {each.name: _checkpoints(each) for each in standing.points}
+    name = standing.goal.metric
+    if (best := standing.best) is not None:
+        if best_of(checkpoints[best.name], standing.goal) is None:
+            raise UsageError(f"{best.name} is the best of {folder}, and none of its checkpoints with {name!r} is left.")
+        return best.config, str(standing.goal)
+    if standing.halved is not None and (targets := standing.halved.targets):
+        raise UsageError(
+            f"the successive halving of {folder} is not over: {counted(len(targets), 'run')} must reach step "
+            f"{max(targets.values()):,}. `--best {name}` compares the checkpoints that are there."
+        )
+    names = sorted({each for entries in checkpoints.values() for entry in entries for each in entry.metrics})
+    if not any(checkpoints.values()):
+        raise UsageError(f"no run of {folder} has a checkpoint yet. `trainerd sweep show` has their states.")
+    raise UsageError(f"no run of {folder} has a number for {name!r}. Metrics: {', '.join(names) or 'none'}.")
+
+
+def _checkpoints(point: PointStanding) -> list[TimelineEntry]:
+    return present_line(RunDirectory(configs.load(point.config).rundir))
 
 
 def _goal(sweep: Sweep, points: Sequence[SweepPoint]) -> Best:

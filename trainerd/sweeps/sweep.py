@@ -142,7 +142,7 @@ class Sweep:
             called = f"{number + 1:03d}"
             path = self.folder / f"{called}.toml"
             with storage(f"write {path}"):
-                write_atomic(path, _point_text(text, base, self.folder, called, point).encode())
+                write_atomic(path, _point_text(text, base, self.folder, called, point, goal).encode())
             new.add(called)
         return [point for point in self.points() if point.name in new]
 
@@ -198,10 +198,10 @@ def make_sweep(config_path: Path, wanted: SweepSpec, name: str | None) -> Sweep:
     text, digits = _text_of(base, folder), max(3, len(str(len(points))))
     if wanted.sampler == "optuna":  # which chooses the points later: the first values of all keys show mistakes now
         require_optuna()
-        _point_text(text, base, folder, "001", {key: axis.at(0.0) for key, axis in axes.items()})
+        _point_text(text, base, folder, "001", {key: axis.at(0.0) for key, axis in axes.items()}, wanted.goal())
     for number, point in enumerate(points, 1):
         called = f"{number:0{digits}d}"
-        files[f"{called}.toml"] = _point_text(text, base, folder, called, point)
+        files[f"{called}.toml"] = _point_text(text, base, folder, called, point, wanted.goal())
     with storage(f"make {folder}"), staged(folder) as staging:
         for file, content in files.items():
             write_durable(staging / file, content.encode())
@@ -261,8 +261,8 @@ def _text_of(base: Config, folder: Path) -> str:
         return edit.changed(base.path.read_text(encoding="utf-8-sig"), edit.as_toml(place))
 
 
-def _point_text(text: str, base: Config, folder: Path, called: str, point: space.Point) -> str:
-    """Return the config of a point.
+def _point_text(text: str, base: Config, folder: Path, called: str, point: space.Point, goal: Best | None) -> str:
+    """Return the config of a point. Its run keeps the checkpoint that is the best by the metric of the sweep.
 
     Raises:
       ConfigError: a value makes it wrong.
@@ -274,6 +274,7 @@ def _point_text(text: str, base: Config, folder: Path, called: str, point: space
         "logdir": os.path.relpath(folder / called, base.folder),
         "name": f"{folder.name}-{called}",
         "tags": [*base.tags, *([folder.name] if folder.name not in base.tags else [])],
+        **({"checkpoint.best": str(goal)} if goal is not None else {}),
     }
     made = edit.changed(text, edit.as_toml(places) | changes)
     with edit.blaming(changes):
