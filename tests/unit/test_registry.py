@@ -331,6 +331,14 @@ def test_a_table_fits_the_terminal_and_hostile_text_stays_text() -> None:
     assert "No run is known" in table([], None, 0.0)
 
 
+def test_params_are_a_column_if_a_run_has_some_and_below_its_row_in_a_narrow_terminal() -> None:
+    states = State(Phase.PAUSED, params={"units": 64, "act": "relu"}), State(Phase.PAUSED, params={"names": ["n" * 50]})
+    listed = [runs.ListedRun(RunDirectory(Path(f"/{at}")), state, False) for at, state in enumerate(states)]
+    head, one, other = table(listed, None, 0.0).splitlines()
+    assert head.split()[-2:] == ["params", "trouble"] and one.endswith('units=64 act="relu"') and other.endswith("nnn…")
+    assert table(listed[:1], 60, 0.0).splitlines()[2] == '  units=64 act="relu"'
+
+
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
