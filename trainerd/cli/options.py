@@ -358,15 +358,24 @@ def of_one_argument(command: Command) -> Command:
     return _with_run(click.argument("run", type=RUN, required=False)(command))
 
 
-def load_config(config_path: Path | None) -> Config:
+def load_config(config_path: Path | None, *, has_example: bool = True) -> Config:
     """Return the config of --config, of the current folder, or the digits job.
 
+    Args:
+      config_path: the option.
+      has_example: whether the digits job is what a folder without a config has.
+
     Raises:
-      ConfigError: it is wrong.
+      ConfigError: it is wrong, or there is none.
     """
     path = _find_config(config_path)
     if path is None and (run := _script_of_folder()) is not None:
         path = run.config
+    if path is None and not has_example:
+        raise ConfigError(
+            f"{Path.cwd()} has no {configs.NAME}. Name a config or a script, or write a config with "
+            f"`{command_line('init .')}`."
+        )
     return _example() if path is None else _as_started(configs.load(path))
 
 

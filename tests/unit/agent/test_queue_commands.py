@@ -145,7 +145,7 @@ def test_a_file_with_a_mistake_is_shown_and_can_be_removed(cli: Cli) -> None:
         ("add digits.toml", 64, "digits is in the queue already. Give this one another name with --name."),
         ("add digits.toml --name again", 64, "is in the queue already, as digits."),
         ("add digits.toml -c mnist.toml", 64, "expected a script"),
-        ("add", 64, "this folder has no trainerd.toml: name a config or a script."),
+        ("add", 78, "has no trainerd.toml. Name a config or a script"),
         ("add nosuch.toml", 78, "there is no "),
         ("add nosuch.py", 78, "nosuch.py"),
         ("add mnist.toml --after digts", 64, "--after digts: no such run is in the queue. Did you mean digits?"),

@@ -100,9 +100,7 @@ def _row(each: ShownEntry, now: float) -> tuple[str, ...]:
 @options.of_queue
 def command_add(run: RunOptions, place: QueueOptions, name: str | None, after: str, begin_at: str) -> None:
     """Add a run to the queue. The agent trains it when it may and there is room, and resumes it after a reboot."""
-    config = run.overrides()(options.load_config(run.config_path))
-    if config.path is None:
-        raise UsageError("this folder has no trainerd.toml: name a config or a script.")
+    config = run.overrides()(options.load_config(run.config_path, has_example=False))
     if begin_at and not after:
         raise UsageError(f"--from {begin_at}: name the run that it is of with --after.")
     known = notes.read()
