@@ -179,6 +179,17 @@ def test_more_is_better_and_equal_points_go_by_their_name() -> None:
     assert Halving((10,), Best("acc", is_least=False)).next(results).winner == "1"
 
 
+def test_a_rung_is_decided_once() -> None:
+    halving, names = Halving((10, 30), GOAL, 2), ("a", "b", "c", "d")
+    there = {name: PointResult(10, {10: float(at)}) for at, name in enumerate(names)}
+    first = halving.next(there)
+    assert dict(first.targets) == {"a": 30, "b": 30} and first.decided == {10: {"a": 0, "b": 1, "c": 2, "d": 3}}
+    thinned = there | {"a": PointResult(10, {10: 9.0}), "d": PointResult(10, {10: -1.0})}
+    del thinned["c"]
+    assert halving.next(thinned).targets.keys() == {"d"}
+    assert halving.next(thinned, first.decided) == replace(first, out={"d": 10})
+
+
 def test_what_a_point_does_after_it_is_out_changes_nothing() -> None:
     results = {"1": at(1.0, 10), "2": at(2.0, 10), "3": at(3.0, 10)}
     taken_up = results | {"3": PointResult(90, {10: 3.0, 30: 0.0, 90: 0.0})}
@@ -270,6 +281,7 @@ def test_a_script_without_a_config_is_swept_too(tmp_path: Path, monkeypatch: pyt
         (["params.a=1"], {}, "taken", "exists and is not empty. Choose another --name."),
         (["params.a=1"], {"rungs": (1,)}, "x", "--rungs STEP,STEP needs a metric: --halve METRIC."),
         (["params.a=1"], {"sampler": "optuna", "count": 3}, "x", "--optuna needs --metric METRIC, and no --rungs"),
+        (["max_steps=1,2"], {"metric": "min loss", "rungs": (2,)}, "x", "--set max_steps and --rungs contradict"),
         (["params.a=1"], {"metric": "min loss", "rungs": (2, 2)}, "x", "--rungs: expected steps that rise, got 2,2."),
     ],
 )
@@ -372,9 +384,13 @@ def test_a_sweep_follows_its_runs_to_the_winner(cli: Cli, tmp_path: Path) -> Non
     assert following() == {"004": 10}
     trained(points["004"].rundir, 10, {5: 0.5}, Phase.FAILED)
     assert following() == {"002": 30, "003": 30}
+    trained(points["004"].rundir, 10, {10: 0.25})
+    assert following() == {"002": 30, "003": 30}, "the rung is decided"
+    decided = tomllib.loads((sweep.folder / "rungs.toml").read_text())["10"]
+    assert decided["002"] == 1.0 and math.isnan(decided["004"])
     shown = cli("sweep", "show", "sweeps/lr")[1]
     assert "001     1.0    10     4  10  out at 10\n" in shown and "finished, to train to 30" in shown
-    assert "out at 10, failed" in shown and "The best is" not in shown
+    assert "The best is" not in shown
     trained(points["002"].rundir, 30, {30: 0.9})
     trained(points["003"].rundir, 30, {30: 0.8})
     assert following() == {} and cli("sweep", "next", "sweeps/lr") == (0, "")
@@ -447,13 +463,15 @@ def test_optuna_chooses_each_point_by_the_results_before(
     assert [point.name for point in sweep.grow(results(), 3)] == ["002", "003"]
     assert cli("sweep", "next", "sweeps/o")[1].count(" run --config sweeps/o/00") == 3
     trained(sweep.points()[2].rundir, 9, {5: 1.0}, Phase.FAILED)
+    (sweep.folder / "002.toml").unlink()
+    assert [point.name for point in sweep.grow(results(), 2)] == ["004"], "what a person removes stays away"
     for _ in range(30):
         for point in sweep.points():
             if not (sweep.result(point).is_finished or sweep.result(point).is_failed):
                 trained(point.rundir, 9, {9: loss_of(point)})
         sweep.grow(results())
     points = sweep.points()
-    assert len(points) == 30 and sweep.next(results()) == {} and sweep.grow(results()) == []
+    assert len(points) == 29 and sweep.next(results()) == {} and sweep.grow(results()) == []
     assert all(point.values["params.units"] in ((1, 2), (3,)) for point in points)
     early, late = sum(map(loss_of, points[:10])), sum(map(loss_of, points[20:]))
     assert late < early, "it has learned where the loss is low"

@@ -10,8 +10,8 @@ from typing import Any
 
 from trainerd.config import parse as configs
 from trainerd.config.metric_goals import Best
-from trainerd.history.choice import goal as goal_of
 from trainerd.errors import UsageError
+from trainerd.history.choice import goal as goal_of
 from trainerd.history.timeline import TimelineEntry, best_of, present_line
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.runs import ListedRun, RunReader
