@@ -134,7 +134,7 @@ def unit_of(entry: QueueEntry) -> str | None:
     """Return the unit of the user that trains the entry's config as it is; None if there is none."""
     config = Path(entry.config)
     template = config_home() / "systemd" / "user" / f"{NAME}@.service"
-    is_plain = entry.max_steps is None and not entry.set
+    is_plain = entry.max_steps is None and not entry.forever and not entry.set
     if config.parent != config_home() / NAME or config.suffix != ".toml" or not is_plain:
         return None
     return f"{NAME}@{config.stem}" if template.is_file() and MACHINE.running.exists() else None

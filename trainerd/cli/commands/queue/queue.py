@@ -110,7 +110,7 @@ def command_add(run: RunOptions, place: QueueOptions, name: str | None, after: s
     except ValueError as error:
         raise UsageError(f"--name {found}: {error}.") from None
     entry = place.apply(QueueEntry.of(config), known)
-    entry = replace(entry, after=after, begin_at=begin_at, set=run.changes, max_steps=run.max_steps)
+    entry = replace(entry, after=after, begin_at=begin_at)
     QueueFolder().add(found, entry)
     say(f"added {found}. `trainerd queue` shows when it trains.")
     if lack := warning(known, Queue({found: entry})):
