@@ -172,6 +172,7 @@ def test_failed_points_and_those_without_the_metric_are_the_worst() -> None:
     assert step.targets == {"3": 30, "4": 30} and step.out == {"1": 10, "2": 10}
     failed = Halving((10,), GOAL).next({"1": at(0.0, is_failed=True)})
     assert not failed.targets and failed.winner is None and failed.out == {"1": 10}
+    assert not failed.decided, "they may be trained again"
 
 
 def test_more_is_better_and_equal_points_go_by_their_name() -> None:

@@ -19,6 +19,8 @@ from trainerd.agent.shown import shown
 from trainerd.agent.starter import AgentCommand
 from trainerd.config import parse as configs
 from trainerd.errors import ConfigError, UsageError
+from trainerd.rundir.runs import stamp_of
+from trainerd.sweeps import rungs, spec
 from trainerd.sweeps.halving import PointResult
 from trainerd.sweeps.sweep import Sweep
 from trainerd.system.durable_files import storage
@@ -107,7 +109,7 @@ class Promotions:
         self, queue: QueueFolder, clock: Callable[[], float] = time.time, timer: Callable[[], float] = time.monotonic
     ) -> None:
         self._queue, self._clock, self._timer = queue, clock, timer
-        self._over: dict[str, dict[str, Stage]] = {}  # the entries of each sweep that were done or had failed
+        self._seen: dict[str, object] = {}  # of each sweep: what is over, and its own files
         self._choosing: dict[str, AgentCommand] = {}
         self._failures: dict[str, int] = {}  # of the last choices, in a row
         self._again_at: dict[str, float] = {}
@@ -130,14 +132,15 @@ class Promotions:
                 found.setdefault(entry.sweep, {})[name] = stages[name]
         for folder, stages_now in found.items():
             over = {name: stage for name, stage in stages_now.items() if stage in _OVER}
+            seen = over, stamp_of(Path(folder, spec.NAME)), stamp_of(Path(folder, rungs.NAME))
             if (command := self._choosing.get(folder)) is not None:
                 if command.is_running():
                     continue
                 del self._choosing[folder]
                 self._end_choice(folder, command.result())
-            if over != self._over.get(folder) and self._timer() >= self._again_at.get(folder, 0.0):
+            if seen != self._seen.get(folder) and self._timer() >= self._again_at.get(folder, 0.0):
                 self._promote(Path(folder), entries, stages_now, at_a_time)
-                self._over[folder] = over
+                self._seen[folder] = seen
         self.troubles = {folder: each for folder, each in self.troubles.items() if folder in found}
 
     def _end_choice(self, folder: str, result: StartResult) -> None:
@@ -151,7 +154,7 @@ class Promotions:
         self._fail(folder, f"the sweep {folder} gets no new points: {headline(result.text)}")
         self._failures[folder] = failures + 1
         self._again_at[folder] = self._timer() + wait_after(failures)
-        self._over.pop(folder, None)
+        self._seen.pop(folder, None)
 
     def _fail(self, folder: str, trouble: str) -> None:
         log.error("%s", trouble, extra={"event": "agent-failed"})

@@ -61,8 +61,9 @@ class Halving:
                 missing = [name for name in contenders if not _is_over(results[name], rung)]
                 if missing:
                     return HalvingStep(dict.fromkeys(missing, rung), out, contenders, decided=rungs)
-                rungs[rung] = {name: results[name].at_rungs.get(rung, math.nan) for name in contenders}
-            kept = [name for name in self._best(rungs[rung], rung) if name in results]
+                metrics = {name: results[name].at_rungs.get(rung, math.nan) for name in contenders}
+                rungs |= {rung: metrics} if self._best(metrics, rung) else {}  # what failed may be trained again
+            kept = [name for name in self._best(rungs.get(rung, {}), rung) if name in results]
             out |= {name: rung for name in contenders if name not in kept}
             contenders = kept
         return HalvingStep({}, out, contenders, winner=contenders[0] if contenders else None, decided=rungs)

@@ -65,6 +65,22 @@ def test_the_better_half_trains_on_once_all_are_there(sweep: Sweep) -> None:
     assert queue.stamp() == before, "a new agent finds it done"
 
 
+def test_a_sweep_that_is_over_continues_when_a_person_adds_a_rung(sweep: Sweep) -> None:
+    queue = QueueFolder()
+    promotions, stages = Promotions(queue), dict.fromkeys(queue.read().entries, Stage.DONE)
+    for point in sweep.points():
+        trained(point.rundir, 10, {10: float(point.name)})
+    promotions.promote(queue.read().entries, stages, 2)
+    for point in sweep.points()[:2]:
+        trained(point.rundir, 20, {20: float(point.name)})
+    promotions.promote(queue.read().entries, stages, 2)
+    assert steps(queue) == {"s-001": 20, "s-002": 20, "s-003": 10, "s-004": 10}
+    file = sweep.folder / "sweep.toml"
+    file.write_text(file.read_text().replace("20]", "20, 50]"))
+    promotions.promote(queue.read().entries, stages, 2)
+    assert steps(queue)["s-001"] == 50
+
+
 def test_a_sweep_that_cannot_be_read_stops_nothing(sweep: Sweep, caplog: pytest.LogCaptureFixture) -> None:
     (sweep.folder / "sweep.toml").write_text("no TOML")
     queue = QueueFolder()

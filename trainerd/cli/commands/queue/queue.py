@@ -162,15 +162,18 @@ def command_pause(names: tuple[str, ...], every: bool) -> None:
     cls=CommandWithExamples,
     examples={
         "trainerd queue resume digits": "Have a paused run wait for its turn again.",
-        "trainerd queue resume --all": "The same for all runs that are paused.",
+        "trainerd queue resume --failed": "The same for all runs that have failed.",
     },
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--all", "every", is_flag=True, help="All runs that are paused.")
-def command_resume(names: tuple[str, ...], every: bool) -> None:
+@click.option("--failed", is_flag=True, help="All runs that have failed.")
+def command_resume(names: tuple[str, ...], every: bool, failed: bool) -> None:
     """Have runs wait for their turn again: runs that are paused, or have failed, or are done."""
-    queue = QueueFolder()
-    for name in _chosen(queue, names, Stage.PAUSED, every=every):
+    if every and failed:
+        raise UsageError("--all and --failed contradict each other. Give one.")
+    queue, stage = QueueFolder(), Stage.FAILED if failed else Stage.PAUSED
+    for name in _chosen(queue, names, stage, every=every or failed, flag="--all or --failed"):
         queue.resume(name)
         say(f"{name} waits for its turn")
 
