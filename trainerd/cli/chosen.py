@@ -16,7 +16,9 @@ from trainerd.errors import NotRunningError, UsageError
 from trainerd.history.choice import BEST, MINIMUM, choose
 from trainerd.history.rollback import RollbackTarget, require_target
 from trainerd.rundir.paths import RunDirectory
+from trainerd.sweeps.spec import NAME as SPEC
 from trainerd.sweeps.standing import best_of_sweep, is_sweep
+from trainerd.system.durable_files import storage
 
 metric_option = click.option(
     "--best",
@@ -91,9 +93,18 @@ def _best_of_sweep(run: options.RunOptions, where: str | None, metric: str | Non
     """Return the best run of the sweep that is named as the run, and the metric by which it is the best.
 
     Raises:
-      UsageError: another checkpoint is named than the best one, or there is none yet; see `best_of_sweep`.
+      UsageError: the sweep is another user's, whose job would run; another checkpoint is named than the best one; or
+        there is none yet, see `best_of_sweep`.
+      StorageError: the folder cannot be read.
     """
     assert run.logdir is not None
+    with storage(f"read {run.logdir}"):
+        owners = {run.logdir.stat().st_uid, (run.logdir / SPEC).lstat().st_uid} - {0, os.geteuid()}
+    if owners:
+        raise UsageError(
+            f"the sweep {run.logdir} belongs to uid {max(owners)}. Only its owner may run its jobs. To trust one of "
+            "them, name its config with --config."
+        )
     if where not in (None, BEST) or (where is None and metric is None):
         raise UsageError(f"{run.logdir} is a sweep. Name its best checkpoint: `{run.logdir} {BEST}`, or --best METRIC.")
     if run.config_path is not None:

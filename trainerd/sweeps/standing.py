@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from trainerd.rundir.runs import ListedRun, RunReader
 from trainerd.sweeps.halving import HalvingStep, PointResult
 from trainerd.sweeps.spec import NAME as SPEC
 from trainerd.sweeps.sweep import Sweep, SweepPoint, result_of
+from trainerd.system import safe_paths
 from trainerd.text import counted
 
 
@@ -92,7 +93,8 @@ def read_standing(sweep: Sweep, metric: str | None = None) -> SweepStanding:
     goal = goal_of(metric) if metric is not None else _goal(sweep, points)
     found = []
     for point in points:
-        step, value = _compared(runs[point.name], results[point.name], goal, is_halved=halved is not None)
+        result = _as_decided(point.name, results[point.name], halved)
+        step, value = _compared(runs[point.name], result, goal, is_halved=halved is not None)
         state = _state(point.name, runs[point.name], halved)
         found.append(PointStanding(point.name, point.config, point.values, _step(runs[point.name]), value, step, state))
     best = halved.winner if halved is not None else _best(found, goal)
@@ -101,8 +103,8 @@ def read_standing(sweep: Sweep, metric: str | None = None) -> SweepStanding:
 
 
 def is_sweep(folder: Path) -> bool:
-    """Return whether a folder is that of a sweep."""
-    return (folder / SPEC).is_file()
+    """Return whether a folder is that of a sweep. It may be another user's run directory, with that file planted."""
+    return safe_paths.is_file(folder / SPEC)
 
 
 def best_of_sweep(folder: Path, metric: str | None = None) -> tuple[Path, str]:
@@ -140,6 +142,13 @@ def _goal(sweep: Sweep, points: Sequence[SweepPoint]) -> Best:
         return asked
     named = configs.load(points[0].config).parsed_best() if points else None
     return named or Best("loss", is_least=True)
+
+
+def _as_decided(name: str, result: PointResult, halved: HalvingStep | None) -> PointResult:
+    """Return a result with the metrics by which its rungs were decided."""
+    decided = halved.decided if halved is not None else {}
+    there = {rung: metrics[name] for rung, metrics in decided.items() if name in metrics}
+    return replace(result, at_rungs={**result.at_rungs, **there})
 
 
 def _compared(run: ListedRun, result: PointResult, goal: Best, *, is_halved: bool) -> tuple[int | None, float | None]:
