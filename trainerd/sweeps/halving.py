@@ -7,7 +7,7 @@ A point that has failed is the worst. What a point does after a rung is decided 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trainerd.config.metric_goals import Best
@@ -60,13 +60,13 @@ class Halving:
             if rung not in rungs:
                 missing = [name for name in contenders if not _is_over(results[name], rung)]
                 if missing:
-                    return HalvingStep(dict.fromkeys(missing, rung), out, contenders, decided=rungs)
+                    return HalvingStep(dict.fromkeys(missing, rung), out, decided=rungs)
                 metrics = {name: results[name].at_rungs.get(rung, math.nan) for name in contenders}
                 rungs |= {rung: metrics} if self._best(metrics, rung) else {}  # what failed may be trained again
-            kept = [name for name in self._best(rungs.get(rung, {}), rung) if name in results]
+            kept = [name for name in self._best(rungs.get(rung, {}), rung) if name in contenders]
             out |= {name: rung for name in contenders if name not in kept}
             contenders = kept
-        return HalvingStep({}, out, contenders, winner=contenders[0] if contenders else None, decided=rungs)
+        return HalvingStep({}, out, winner=contenders[0] if contenders else None, decided=rungs)
 
     def _best(self, metrics: Mapping[str, float], rung: int) -> list[str]:
         """Return the points that are good enough at a rung, the best first."""
@@ -82,14 +82,12 @@ class HalvingStep:
     Attributes:
       targets: the points that train now, each with the step to which it trains.
       out: the points that are out, each with the rung at which it was.
-      contenders: the points that are not out.
       winner: the best point at the last rung, once all contenders are there; None before, and if all have failed.
       decided: the metrics by which rungs are decided, those of earlier calls included.
     """
 
     targets: Mapping[str, int]
     out: Mapping[str, int]
-    contenders: Sequence[str]
     winner: str | None = None
     decided: Rungs = field(default_factory=dict)
 
