@@ -150,3 +150,16 @@ def test_a_run_that_is_killed_starts_again_and_one_by_hand_is_followed(subject: 
     (project / "slow").unlink()
     subject.require_as_if_alone("first", "second")
     assert agent.end() == 0, agent.text
+
+
+def test_a_run_by_hand_joins_the_queue_as_it_was_started(subject: Subject, project: Path) -> None:
+    subject.agent()
+    subject.command("start", "-c", subject.config("mine"), "--set", 'when.days="mon-sun"', "--max-steps", "900")
+    wait_for(lambda: json.loads(subject.command("queue", "--json")), "the run joins the queue")
+    subject.until("mine", "training")
+    subject.command("queue", "pause", "mine")
+    subject.until("mine", "paused")
+    (project / "slow").unlink()
+    subject.command("queue", "resume", "mine")
+    subject.until("mine", "done")
+    assert saved(subject.rundir("mine"))[0] == 900

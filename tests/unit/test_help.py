@@ -34,7 +34,7 @@ def help_of(title: str) -> str:
 @pytest.mark.parametrize("title", EVERY)
 def test_help_has_two_examples_that_parse(title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for run in ("digits", "mnist", "runs/digits", "runs/first", "runs/second"):
+    for run in ("digits", "mnist", "runs/digits", "runs/first", "runs/second", "sweeps/rates"):
         (tmp_path / run).mkdir(parents=True)
     command = EVERY[title]
     assert isinstance(command, CommandWithExamples)

@@ -114,6 +114,19 @@ def test_no_command_reads_what_was_planted_or_waits_for_it(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("given", ["", "sweep.toml"])
+def test_a_sweep_in_another_users_folder_is_not_trusted(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "sweep.toml").write_text('base = "a.toml"\nset = ["params.a=1"]\n')
+    os.chown(tmp_path / "run" / given, 4321, 4321)
+    code, text = cli("export", "run/", "best", "out")
+    assert code == 64 and "run belongs to uid 4321" in text, text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_a_file_of_another_user_in_a_folder_of_ones_own_was_planted(rundir: RunDirectory) -> None:
     path = rundir.path / "state.json"
     path.write_text("{}")

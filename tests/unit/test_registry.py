@@ -331,6 +331,17 @@ def test_a_table_fits_the_terminal_and_hostile_text_stays_text() -> None:
     assert "No run is known" in table([], None, 0.0)
 
 
+def test_params_are_a_column_if_a_run_has_some_and_below_its_row_in_a_narrow_terminal() -> None:
+    states = (
+        State(Phase.PAUSED, params={"units": 64, "act": "relu"}),
+        State(Phase.PAUSED, params={"s": "n" * 50}),
+    )
+    listed = [runs.ListedRun(RunDirectory(Path(f"/{at}")), state, False) for at, state in enumerate(states)]
+    head, one, other = table(listed, None, 0.0).splitlines()
+    assert head.split()[-2:] == ["params", "trouble"] and one.endswith('units=64 act="relu"') and other.endswith("nnn…")
+    assert table(listed[:1], 60, 0.0).splitlines()[2] == '  units=64 act="relu"'
+
+
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
@@ -385,6 +396,7 @@ def test_a_program_that_starts_itself_leaves_what_is_remembered_of_the_daemons_s
     rundir = RunDirectory(tmp_path / "run")
     rundir.create()
     script = registry.StartedScript(tmp_path, adopt=True, arguments=("--epochs", "3"))
-    registry.remember(rundir, tmp_path / "train.py", script)
+    options = registry.StartOptions(("params.units=64",), max_steps=9)
+    registry.remember(rundir, tmp_path / "train.py", script, options)
     registry.remember(rundir)
-    assert registry.known() == [registry.RegisteredRun(rundir.path, tmp_path / "train.py", script)]
+    assert registry.known() == [registry.RegisteredRun(rundir.path, tmp_path / "train.py", script, options)]

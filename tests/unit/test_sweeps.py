@@ -31,7 +31,7 @@ from trainerd.rundir.state import Phase
 from trainerd.sweeps import space
 from trainerd.sweeps.halving import Halving, PointResult
 from trainerd.sweeps.spec import SweepSpec
-from trainerd.sweeps.standing import read_standing
+from trainerd.sweeps.standing import best_of_sweep, read_standing
 from trainerd.sweeps.sweep import Sweep, SweepPoint, make_sweep, metric_at
 
 CONFIG = """\
@@ -172,11 +172,23 @@ def test_failed_points_and_those_without_the_metric_are_the_worst() -> None:
     assert step.targets == {"3": 30, "4": 30} and step.out == {"1": 10, "2": 10}
     failed = Halving((10,), GOAL).next({"1": at(0.0, is_failed=True)})
     assert not failed.targets and failed.winner is None and failed.out == {"1": 10}
+    assert not failed.decided, "they may be trained again"
 
 
 def test_more_is_better_and_equal_points_go_by_their_name() -> None:
     results = {"2": at(1.0, 10), "1": at(1.0, 10), "3": at(0.0, 10)}
     assert Halving((10,), Best("acc", is_least=False)).next(results).winner == "1"
+
+
+def test_a_rung_is_decided_once() -> None:
+    halving, names = Halving((10, 30), GOAL, 2), ("a", "b", "c", "d")
+    there = {name: PointResult(10, {10: float(at)}) for at, name in enumerate(names)}
+    first = halving.next(there)
+    assert dict(first.targets) == {"a": 30, "b": 30} and first.decided == {10: {"a": 0, "b": 1, "c": 2, "d": 3}}
+    thinned = there | {"a": PointResult(10, {10: 9.0}), "d": PointResult(10, {10: -1.0})}
+    del thinned["c"]
+    assert halving.next(thinned).targets.keys() == {"d"}
+    assert halving.next(thinned, first.decided) == replace(first, out={"d": 10})
 
 
 def test_what_a_point_does_after_it_is_out_changes_nothing() -> None:
@@ -270,6 +282,7 @@ def test_a_script_without_a_config_is_swept_too(tmp_path: Path, monkeypatch: pyt
         (["params.a=1"], {}, "taken", "exists and is not empty. Choose another --name."),
         (["params.a=1"], {"rungs": (1,)}, "x", "--rungs STEP,STEP needs a metric: --halve METRIC."),
         (["params.a=1"], {"sampler": "optuna", "count": 3}, "x", "--optuna needs --metric METRIC, and no --rungs"),
+        (["max_steps=1,2"], {"metric": "min loss", "rungs": (2,)}, "x", "--set max_steps and --rungs contradict"),
         (["params.a=1"], {"metric": "min loss", "rungs": (2, 2)}, "x", "--rungs: expected steps that rise, got 2,2."),
     ],
 )
@@ -372,14 +385,18 @@ def test_a_sweep_follows_its_runs_to_the_winner(cli: Cli, tmp_path: Path) -> Non
     assert following() == {"004": 10}
     trained(points["004"].rundir, 10, {5: 0.5}, Phase.FAILED)
     assert following() == {"002": 30, "003": 30}
+    trained(points["004"].rundir, 10, {10: 0.25})
+    assert following() == {"002": 30, "003": 30}, "the rung is decided"
+    decided = tomllib.loads((sweep.folder / "rungs.toml").read_text())["10"]
+    assert decided["002"] == 1.0 and math.isnan(decided["004"])
     shown = cli("sweep", "show", "sweeps/lr")[1]
     assert "001     1.0    10     4  10  out at 10\n" in shown and "finished, to train to 30" in shown
-    assert "out at 10, failed" in shown and "The best is" not in shown
+    assert "The best is" not in shown
     trained(points["002"].rundir, 30, {30: 0.9})
     trained(points["003"].rundir, 30, {30: 0.8})
     assert following() == {} and cli("sweep", "next", "sweeps/lr") == (0, "")
     shown = cli("sweep", "show", "sweeps/lr")[1]
-    assert "The best is 003." in shown and "export --best loss --config sweeps/lr/003.toml OUT` packages it." in shown
+    assert "The best is 003." in shown and "export sweeps/lr best OUT` packages it." in shown
     found = json.loads(cli("sweep", "show", "sweeps/lr", "--json")[1])
     assert found["goal"] == "min loss" and [each["is_best"] for each in found["points"]] == [False, False, True, False]
     assert found["points"][2]["metric"] == 0.8 and found["points"][2]["metric_step"] == 30
@@ -387,6 +404,26 @@ def test_a_sweep_follows_its_runs_to_the_winner(cli: Cli, tmp_path: Path) -> Non
         assert cli("sweep", "show", "sweeps/lr", "--image", f"a{suffix}")[0] == 0
         assert (tmp_path / f"a{suffix}").read_bytes().startswith(start)
     assert "expected a .png or a .svg" in cli("sweep", "show", "sweeps/lr", "--image", "a.gif")[1]
+
+
+def test_best_of_a_sweep_is_the_best_checkpoint_of_the_best_run(cli: Cli, tmp_path: Path) -> None:
+    sweep = make_sweep(project(tmp_path), wanted("params.rate=1.0,2.0", metric="min loss", rungs=(10,)), "lr")
+
+    def refused(*said: str) -> str:
+        code, printed = cli("export", "sweeps/lr", *said, "out")
+        assert code == 64
+        return printed
+
+    assert "is a sweep. Name its best checkpoint" in refused() and "is a sweep" in refused("5")
+    assert "is not over: 2 runs must reach step 10. `--best loss` compares" in refused("best")
+    assert "no run of sweeps/lr has a checkpoint yet" in refused("--best", "loss")
+    one, two = sweep.points()
+    trained(one.rundir, 10, {5: 0.4, 10: 0.5})
+    trained(two.rundir, 10, {5: 0.1, 10: 0.6})
+    assert "no run of sweeps/lr has a number for 'acc'. Metrics: loss." in refused("--best", "acc")
+    assert best_of_sweep(sweep.folder) == (one.config, "min loss"), "by the value at the rung"
+    assert best_of_sweep(sweep.folder, "loss") == (two.config, "min loss"), "by the best checkpoint"
+    assert parse.load(one.config).checkpoint.best == "min loss", "which retention keeps"
 
 
 def test_without_rungs_each_point_trains_to_its_own_end(tmp_path: Path) -> None:
@@ -427,13 +464,15 @@ def test_optuna_chooses_each_point_by_the_results_before(
     assert [point.name for point in sweep.grow(results(), 3)] == ["002", "003"]
     assert cli("sweep", "next", "sweeps/o")[1].count(" run --config sweeps/o/00") == 3
     trained(sweep.points()[2].rundir, 9, {5: 1.0}, Phase.FAILED)
+    (sweep.folder / "002.toml").unlink()
+    assert [point.name for point in sweep.grow(results(), 2)] == ["004"], "what a person removes stays away"
     for _ in range(30):
         for point in sweep.points():
             if not (sweep.result(point).is_finished or sweep.result(point).is_failed):
                 trained(point.rundir, 9, {9: loss_of(point)})
         sweep.grow(results())
     points = sweep.points()
-    assert len(points) == 30 and sweep.next(results()) == {} and sweep.grow(results()) == []
+    assert len(points) == 29 and sweep.next(results()) == {} and sweep.grow(results()) == []
     assert all(point.values["params.units"] in ((1, 2), (3,)) for point in points)
     early, late = sum(map(loss_of, points[:10])), sum(map(loss_of, points[20:]))
     assert late < early, "it has learned where the loss is low"

@@ -227,7 +227,8 @@ class Agent:
     def _note(self, entries: Mapping[str, EntryNotes], room: Room) -> None:
         """Write what is known and decided, before anything is done."""
         unread = {name: self._notes.entries[name] for name in self._queue.mistakes if name in self._notes.entries}
-        notes = AgentNotes(__version__, *self._identity, room.slots, room.gpus, {**unread, **entries})
+        troubles = tuple(self._promotions.troubles.values())
+        notes = AgentNotes(__version__, *self._identity, room.slots, room.gpus, {**unread, **entries}, troubles)
         if notes != self._notes:
             agent_notes.write(notes)
             self._notes = notes

@@ -49,7 +49,7 @@ class RunsByHand:
         self._readers = {run.path: self._readers.get(run.path) or RunReader(run.path) for run in found}
         for run in found:
             entry, path = QueueEntry.of_start(run), os.path.realpath(run.path)
-            if entry is None or self._whens.read(Path(entry.config)) == WhenConfig():
+            if entry is None or self._whens.read(Path(entry.config), entry.set) == WhenConfig():
                 continue
             if not self._trains(run.path):
                 self._removed.discard(path)

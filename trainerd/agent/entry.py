@@ -41,6 +41,7 @@ class QueueEntry:
         "steps",
         "Train until this step, in place of the config's `max_steps` and `target`. Default: the config's.",
     )
+    forever: bool = key(False, "", "Train past the config's `max_steps` and `target`.")
     adopt: bool = key(False, "", "Of a script: replace its `model.fit` by `trainerd.keras.fit`.")
     arguments: tuple[str, ...] = key((), "", "The script's own arguments.")
     sweep: str = key("", "", "The folder of the sweep that it is a point of. Empty: none.")
@@ -54,6 +55,9 @@ class QueueEntry:
             config=str(config.path),
             logdir=str(absolute(config.rundir)),
             folder=str(config.folder),
+            set=config.options.set,
+            max_steps=config.options.max_steps,
+            forever=config.options.forever,
             adopt=config.script.adopt,
             arguments=config.script.arguments,
         )
@@ -63,13 +67,16 @@ class QueueEntry:
         """Return the entry that trains a run as it was last started; None if a program of its own started it."""
         if run.config is None:
             return None
-        script = run.script
+        script, options = run.script, run.options
         return cls(
             config=str(run.config),
             logdir=str(run.path),
             folder=str(script.folder if script is not None else run.config.parent),
-            adopt=script.adopt if script is not None else False,
-            arguments=script.arguments if script is not None else (),
+            set=options.set,
+            max_steps=options.max_steps,
+            forever=options.forever,
+            adopt=(script or options).adopt,
+            arguments=(script or options).arguments,
         )
 
     @classmethod
@@ -108,6 +115,7 @@ class QueueEntry:
         typed = ["start", "--logdir", str(absolute(Path(self.logdir)))]
         typed += [] if is_script else ["--config", self.config]
         typed += ["--max-steps", str(self.max_steps)] if self.max_steps is not None else []
+        typed += ["--forever"] * self.forever
         typed += [part for each in self.set for part in ("--set", each)]
         typed += [self.config] if is_script else []
         typed += ["--adopt"] * self.adopt

@@ -200,18 +200,22 @@ def _ended(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float)
         return _failed(entry, after, state.error or "it failed", now)
     if before.stage is Stage.STARTING and result is None:  # by an agent that is gone: the run never began
         return replace(after, stage=Stage.WAITING)
-    wait = _wait(after.kills)
+    wait = wait_after(after.kills)
     return replace(after, stage=Stage.WAITING, why="its process was killed", kills=after.kills + 1, again_at=now + wait)
 
 
-def _wait(times: int) -> float:
+def headline(printed: str) -> str:
+    """Return the line of what a command printed that says why it failed."""
+    lines = [*printed.strip().splitlines(), ""]
+    return next((line for line in lines if line.startswith(_SAID)), lines[0]).removeprefix(_SAID)
+
+
+def wait_after(times: int) -> float:
     """Return the seconds until the next start of what has ended badly so often before."""
     return min(MOST_SECS, AGAIN_SECS * 2.0 ** min(times, 10))
 
 
 def _failed(entry: QueueEntry, after: EntryProgress, error: str, now: float) -> EntryProgress:
-    lines = [*error.strip().splitlines(), ""]
-    why = next((line for line in lines if line.startswith(_SAID)), lines[0]).removeprefix(_SAID)
-    wait = _wait(after.failures)
+    wait = wait_after(after.failures)
     stage = Stage.FAILED if after.failures >= entry.retries else Stage.WAITING
-    return replace(after, stage=stage, why=why, failures=after.failures + 1, again_at=now + wait)
+    return replace(after, stage=stage, why=headline(error), failures=after.failures + 1, again_at=now + wait)

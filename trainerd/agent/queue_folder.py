@@ -16,11 +16,13 @@ from trainerd.agent.entry import QueueEntry
 from trainerd.errors import ConfigError, UsageError
 from trainerd.rundir.names import RunIdentity, is_name
 from trainerd.rundir.runs import Cached, Stamp, stamp_of
-from trainerd.system.durable_files import storage, write_atomic
+from trainerd.system.durable_files import fsync_directory, storage, write_atomic, write_durable
+from trainerd.system.staging import put_in_place, staged
 from trainerd.system.xdg import state_home
 from trainerd.text import did_you_mean
 
 _SUFFIX = ".toml"
+_ADDING = ".adding"  # a folder of entries to add: once it has this name, all of them are added, by whoever sees it
 _LONGEST = 48  # characters of a name that a word or a number follows
 
 
@@ -64,7 +66,11 @@ class QueueFolder:
         """
         entries, mistakes = dict[str, QueueEntry](), dict[str, str]()
         with storage(f"read {self.path}", missing_ok=True):
-            found = [file.removesuffix(_SUFFIX) for file in sorted(os.listdir(self.path)) if file.endswith(_SUFFIX)]
+            files = os.listdir(self.path)
+            if _ADDING in files:
+                with self._changing():
+                    files = os.listdir(self.path)
+            found = [file.removesuffix(_SUFFIX) for file in sorted(files) if file.endswith(_SUFFIX)]
             self._files = {name: self._files.get(name) or self._new(name) for name in found if is_name(name)}
             for name, (file, cached) in self._files.items():
                 try:
@@ -93,13 +99,17 @@ class QueueFolder:
         self.add_all({name: entry})
 
     def add_all(self, entries: Mapping[str, QueueEntry]) -> None:
-        """Add entries, by their names, or none of them if one cannot be added; see `add`."""
+        """Add entries, by their names: all or none, also if the process is killed meanwhile; see `add`."""
         with self._changing() as queue:
             for name, entry in entries.items():
                 _require_addable(queue, name, entry)
             last = max((each.place for each in queue.entries.values()), default=0.0)
-            for place, (name, entry) in enumerate(entries.items(), 1):
-                self._write(name, replace(entry, place=last + place, since=self._clock()))
+            with storage(f"write {self.path}"), staged(self.path / _ADDING) as staging:
+                for place, (name, entry) in enumerate(entries.items(), 1):
+                    placed = replace(entry, place=last + place, since=self._clock())
+                    write_durable(staging / self._file(name).name, placed.to_toml().encode())
+                put_in_place(staging, self.path / _ADDING)
+            self._add_staged()
 
     def change(self, name: str, change: Callable[[QueueEntry], QueueEntry]) -> QueueEntry:
         """Change an entry. Returns the new one.
@@ -182,6 +192,15 @@ class QueueFolder:
         with storage(f"write {self._file(name)}"):
             write_atomic(self._file(name), entry.to_toml().encode())
 
+    def _add_staged(self) -> None:
+        """Give each entry that is to be added its place; what a kill has left too. The lock is held."""
+        adding = self.path / _ADDING
+        with storage(f"write {self.path}", missing_ok=True):
+            for file in os.listdir(adding):
+                (adding / file).replace(self.path / file)
+            fsync_directory(self.path)
+            adding.rmdir()
+
     @contextlib.contextmanager
     def _changing(self) -> Iterator[Queue]:
         """Read the queue, and keep other processes from changing it while the block runs."""
@@ -190,6 +209,7 @@ class QueueFolder:
                 self.path.mkdir(parents=True, exist_ok=True)
                 file = stack.enter_context((self.path / ".lock").open("w"))
                 fcntl.flock(file, fcntl.LOCK_EX)
+            self._add_staged()
             yield self.read()
 
 

@@ -82,7 +82,7 @@ def warning(known: AgentNotes, queue: Queue) -> str:
         return "No agent runs: `trainerd agent` trains the queue." if queue.entries else ""
     if known.version != __version__:
         return f"The agent is trainerd {known.version}, and this is {__version__}: stop the agent, and start it again."
-    return ""
+    return "\n".join(known.troubles)
 
 
 def until_text(until: float, now: float) -> str:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -24,18 +24,48 @@ _MOST = 64 * 1024  # bytes of what a command printed that are read
 
 
 @dataclass(frozen=True)
-class _Command:
-    """A command that starts a run, until it ends."""
+class AgentCommand:
+    """A command that the agent has started. It continues if this process is killed."""
 
     process: subprocess.Popen[bytes]
     output: IO[bytes]
+
+    @classmethod
+    def start(cls, words: Sequence[str], folder: str, environment: Mapping[str, str] | None = None) -> AgentCommand:
+        """Start it in a folder.
+
+        Raises:
+          OSError: it cannot be started.
+        """
+        output = tempfile.TemporaryFile()  # noqa: SIM115  it outlives this call
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env=environment,
+            start_new_session=True,
+        )
+        return cls(process, output)
+
+    def is_running(self) -> bool:
+        """Return whether it has not ended."""
+        return self.process.poll() is None
+
+    def result(self) -> StartResult:
+        """Return how it has ended, once."""
+        with self.output as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _MOST))
+            text = file.read(_MOST).decode(errors="replace").strip()
+        return StartResult(self.process.returncode, printable(text))
 
 
 class Starter:
     """Starts runs, and says how each start has ended. A start continues if this process is killed."""
 
     def __init__(self) -> None:
-        self._commands: dict[str, _Command] = {}
+        self._commands: dict[str, AgentCommand] = {}
         self._refused: dict[str, StartResult] = {}
 
     def start(
@@ -62,38 +92,23 @@ class Starter:
         else:
             command = [*_scope(), sys.executable, "-m", NAME, *entry.command()]
         try:
-            output = tempfile.TemporaryFile()  # noqa: SIM115  it outlives this call
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=entry.folder,
-                env=_environment(gpus, has_gpus=has_gpus),
-                start_new_session=True,
-            )
+            self._commands[name] = AgentCommand.start(command, entry.folder, _environment(gpus, has_gpus=has_gpus))
         except OSError as error:
             said = f"cannot start it in {entry.folder}: {error.strerror}"
             self._refused[name] = StartResult(StorageError.exit_code, said)
-            return
-        self._commands[name] = _Command(process, output)
 
     def is_starting(self, name: str) -> bool:
         """Return whether the command that starts this run is running."""
-        return name in self._commands and self._commands[name].process.poll() is None
+        return name in self._commands and self._commands[name].is_running()
 
     def take_result(self, name: str) -> StartResult | None:
         """Return how the command that started this run has ended, once; None if none has."""
         if name in self._refused:
             return self._refused.pop(name)
         command = self._commands.get(name)
-        if command is None or command.process.poll() is None:
+        if command is None or command.is_running():
             return None
-        del self._commands[name]
-        with command.output as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _MOST))
-            text = file.read(_MOST).decode(errors="replace").strip()
-        return StartResult(command.process.returncode, printable(text))
+        return self._commands.pop(name).result()
 
 
 def _scope() -> list[str]:
@@ -119,7 +134,7 @@ def unit_of(entry: QueueEntry) -> str | None:
     """Return the unit of the user that trains the entry's config as it is; None if there is none."""
     config = Path(entry.config)
     template = config_home() / "systemd" / "user" / f"{NAME}@.service"
-    is_plain = entry.max_steps is None and not entry.set
+    is_plain = entry.max_steps is None and not entry.forever and not entry.set
     if config.parent != config_home() / NAME or config.suffix != ".toml" or not is_plain:
         return None
     return f"{NAME}@{config.stem}" if template.is_file() and MACHINE.running.exists() else None

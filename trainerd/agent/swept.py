@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -14,11 +13,14 @@ from pathlib import Path
 
 from trainerd.agent import notes
 from trainerd.agent.entry import QueueEntry
-from trainerd.agent.progress import Stage
+from trainerd.agent.progress import Stage, StartResult, headline, wait_after
 from trainerd.agent.queue_folder import QueueFolder
 from trainerd.agent.shown import shown
+from trainerd.agent.starter import AgentCommand
 from trainerd.config import parse as configs
 from trainerd.errors import ConfigError, UsageError
+from trainerd.rundir.runs import stamp_of
+from trainerd.sweeps import rungs, spec
 from trainerd.sweeps.halving import PointResult
 from trainerd.sweeps.sweep import Sweep
 from trainerd.system.durable_files import storage
@@ -26,7 +28,6 @@ from trainerd.system.machine import NAME
 
 log = logging.getLogger(__name__)
 
-_FAILED = {"event": "agent-failed"}
 _OVER = frozenset([Stage.DONE, Stage.FAILED])
 
 
@@ -98,12 +99,21 @@ class Promotions:
     Args:
       queue: the queue.
       clock: seconds since 1970 (UTC).
+      timer: seconds on a clock that is never set.
+
+    Attributes:
+      troubles: why sweeps do not continue, by their folders.
     """
 
-    def __init__(self, queue: QueueFolder, clock: Callable[[], float] = time.time) -> None:
-        self._queue, self._clock = queue, clock
-        self._over: dict[str, dict[str, Stage]] = {}  # the entries of each sweep that were done or had failed
-        self._choosing: dict[str, subprocess.Popen[bytes]] = {}
+    def __init__(
+        self, queue: QueueFolder, clock: Callable[[], float] = time.time, timer: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._queue, self._clock, self._timer = queue, clock, timer
+        self._seen: dict[str, object] = {}  # of each sweep: what is over, and its own files
+        self._choosing: dict[str, AgentCommand] = {}
+        self._failures: dict[str, int] = {}  # of the last choices, in a row
+        self._again_at: dict[str, float] = {}
+        self.troubles: dict[str, str] = {}
 
     def promote(self, entries: Mapping[str, QueueEntry], stages: Mapping[str, Stage], at_a_time: int) -> None:
         """Have the points that are to train on wait for their turn, up to their next rung, and add those that follow.
@@ -122,15 +132,33 @@ class Promotions:
                 found.setdefault(entry.sweep, {})[name] = stages[name]
         for folder, stages_now in found.items():
             over = {name: stage for name, stage in stages_now.items() if stage in _OVER}
-            process = self._choosing.get(folder)
-            if process is not None and process.poll() is None:
-                continue
-            if self._choosing.pop(folder, None) is not None and process is not None and process.returncode:
-                log.error("no points were chosen for the sweep %s: it is tried again", folder, extra=_FAILED)
-                self._over.pop(folder, None)
-            elif over != self._over.get(folder):
+            seen = over, stamp_of(Path(folder, spec.NAME)), stamp_of(Path(folder, rungs.NAME))
+            if (command := self._choosing.get(folder)) is not None:
+                if command.is_running():
+                    continue
+                del self._choosing[folder]
+                self._end_choice(folder, command.result())
+            if seen != self._seen.get(folder) and self._timer() >= self._again_at.get(folder, 0.0):
                 self._promote(Path(folder), entries, stages_now, at_a_time)
-                self._over[folder] = over
+                self._seen[folder] = seen
+        self.troubles = {folder: each for folder, each in self.troubles.items() if folder in found}
+
+    def _end_choice(self, folder: str, result: StartResult) -> None:
+        """Note how the choice of the next points has ended. After a failure it is made again, as a run is started."""
+        self._again_at.pop(folder, None)
+        if not result.code:
+            self._failures.pop(folder, None)
+            self.troubles.pop(folder, None)
+            return
+        failures = self._failures.get(folder, 0)
+        self._fail(folder, f"the sweep {folder} gets no new points: {headline(result.text)}")
+        self._failures[folder] = failures + 1
+        self._again_at[folder] = self._timer() + wait_after(failures)
+        self._seen.pop(folder, None)
+
+    def _fail(self, folder: str, trouble: str) -> None:
+        log.error("%s", trouble, extra={"event": "agent-failed"})
+        self.troubles[folder] = trouble
 
     def _promote(
         self, folder: Path, entries: Mapping[str, QueueEntry], stages: Mapping[str, Stage], at_a_time: int
@@ -139,20 +167,20 @@ class Promotions:
             sweep = Sweep.read(folder)
             if sweep.is_adaptive:  # Optuna is large: it runs in a process of its own
                 command = [sys.executable, "-m", NAME, "sweep", "next", str(folder), "--queue", "-n", str(at_a_time)]
-                null = subprocess.DEVNULL
                 with storage(f"start a process that chooses the next points of {folder}"):
-                    self._choosing[str(folder)] = subprocess.Popen(command, stdin=null, stdout=null, cwd=folder)
+                    self._choosing[str(folder)] = AgentCommand.start(command, str(folder))
                 return
             results = results_of(sweep, stages)
+            targets, halved = sweep.next(results), sweep.halved(results)
         except ConfigError as error:
-            log.error("the sweep %s cannot continue: %s", folder, error, extra=_FAILED)
+            self._fail(str(folder), f"the sweep {folder} cannot continue: {error}")
             return
-        for point, target in sweep.next(results).items():
+        self.troubles.pop(str(folder), None)
+        for point, target in targets.items():
             name = name_of(sweep, point)
             if stages.get(name) is Stage.DONE and target is not None and target != entries[name].max_steps:
                 log.info("%s trains on to step %d", name, target, extra={"event": "agent-promote"})
                 with contextlib.suppress(ConfigError, UsageError):  # a person changes or removes it at this moment
                     self._queue.change(name, partial(replace, max_steps=target, since=self._clock()))
-        halved = sweep.halved(results)
         if halved is not None and not halved.targets and halved.winner is None:
-            log.error("the sweep %s has no winner: `trainerd sweep show` has its metrics", folder, extra=_FAILED)
+            self._fail(str(folder), f"the sweep {folder} has no winner: `trainerd sweep show` has its metrics.")

@@ -16,6 +16,9 @@ from trainerd.errors import NotRunningError, UsageError
 from trainerd.history.choice import BEST, MINIMUM, choose
 from trainerd.history.rollback import RollbackTarget, require_target
 from trainerd.rundir.paths import RunDirectory
+from trainerd.sweeps.spec import NAME as SPEC
+from trainerd.sweeps.standing import best_of_sweep, is_sweep
+from trainerd.system.durable_files import storage
 
 metric_option = click.option(
     "--best",
@@ -64,8 +67,8 @@ def job_at(run: options.RunOptions, where: str | None, metric: str | None) -> tu
     """Choose the job of a run and a checkpoint, for a command that runs the job's code, and go to the job's folder.
 
     Args:
-      run: the run.
-      where: a step, `best` or `minimum`; None for the newest.
+      run: the run, or the folder of a sweep, whose best run is meant.
+      where: a step, `best` or `minimum`; None for the newest. Of a sweep, it is `best`.
       metric: the metric of `best`, which it implies.
 
     Returns:
@@ -76,12 +79,38 @@ def job_at(run: options.RunOptions, where: str | None, metric: str | None) -> tu
       UsageError: the checkpoint does not exist or does not verify; or root would run the job of another user.
       NotRunningError: the run has no checkpoint.
     """
+    if run.logdir is not None and is_sweep(run.logdir):
+        run, metric = _best_of_sweep(run, where, metric)
     config = options.config_of_run(run)
     rundir = options.find_rundir(run)
     as_owner.require_own_job(rundir, config)
     found = _checkpoint(rundir, where, metric)
     os.chdir(config.folder)
     return config, rundir, found
+
+
+def _best_of_sweep(run: options.RunOptions, where: str | None, metric: str | None) -> tuple[options.RunOptions, str]:
+    """Return the best run of the sweep that is named as the run, and the metric by which it is the best.
+
+    Raises:
+      UsageError: the sweep is another user's, whose job would run; another checkpoint is named than the best one; or
+        there is none yet, see `best_of_sweep`.
+      StorageError: the folder cannot be read.
+    """
+    assert run.logdir is not None
+    with storage(f"read {run.logdir}"):
+        owners = {run.logdir.stat().st_uid, (run.logdir / SPEC).lstat().st_uid} - {0, os.geteuid()}
+    if owners:
+        raise UsageError(
+            f"the sweep {run.logdir} belongs to uid {max(owners)}. Only its owner may run its jobs. To trust one of "
+            "them, name its config with --config."
+        )
+    if where not in (None, BEST) or (where is None and metric is None):
+        raise UsageError(f"{run.logdir} is a sweep. Name its best checkpoint: `{run.logdir} {BEST}`, or --best METRIC.")
+    if run.config_path is not None:
+        raise UsageError(f"{run.logdir} is a sweep, and --config names one run. Give one.")
+    config, metric = best_of_sweep(run.logdir, metric)
+    return options.RunOptions(config), metric
 
 
 def _checkpoint(rundir: RunDirectory, where: str | None, metric: str | None) -> Manifest:

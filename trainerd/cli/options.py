@@ -30,7 +30,7 @@ from trainerd.history.curves import event_files
 from trainerd.rundir import names, registry
 from trainerd.rundir.lock import find_removed, read_holder
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.registry import RegisteredRun
+from trainerd.rundir.registry import RegisteredRun, StartOptions
 from trainerd.rundir.runs import all_paths, identities
 from trainerd.rundir.state import LARGEST, read_state
 from trainerd.system.absolute import absolute
@@ -229,10 +229,11 @@ class RunOptions:
             raise UsageError("--forever and --max-steps contradict each other. Give one.")
         # The path is made absolute now, since the daemon works in another folder.
         where = str(absolute(self.logdir)) if self.logdir is not None else None
+        options = StartOptions(self.changes, self.max_steps, self.forever, self.adopt, self.arguments)
 
         def apply(config: Config) -> Config:
             config = edit.with_changes(config, changes)
-            config = replace(config, accept_changes=self.accept_changes, accept_job=self.accept_job)
+            config = replace(config, accept_changes=self.accept_changes, accept_job=self.accept_job, options=options)
             if where is not None:
                 config = replace(config, logdir=where)
             if self.of_script():
@@ -279,16 +280,17 @@ def of_queue(command: Command) -> Command:
         config_path: Path | None,
         logdir: Path | None,
         max_steps: int | None,
+        forever: bool,
         changes: tuple[str, ...],
         script: Path | None,
         **given: Any,
     ) -> Any:
         if script is not None and script.suffix == ".toml" and config_path is None:
             config_path, script = script, None
-        named = RunOptions(logdir=logdir, max_steps=max_steps, changes=changes)
+        named = RunOptions(logdir=logdir, max_steps=max_steps, forever=forever, changes=changes)
         return command(replace(named, **_of_script(script, config_path, given)), **given)
 
-    return _script_arguments(config_option(_new_logdir_option(max_steps_option(set_option(call)))))
+    return _script_arguments(config_option(_new_logdir_option(max_steps_option(forever_option(set_option(call))))))
 
 
 def of_trial(command: Command) -> Command:
@@ -358,15 +360,24 @@ def of_one_argument(command: Command) -> Command:
     return _with_run(click.argument("run", type=RUN, required=False)(command))
 
 
-def load_config(config_path: Path | None) -> Config:
+def load_config(config_path: Path | None, *, has_example: bool = True) -> Config:
     """Return the config of --config, of the current folder, or the digits job.
 
+    Args:
+      config_path: the option.
+      has_example: whether the digits job is what a folder without a config has.
+
     Raises:
-      ConfigError: it is wrong.
+      ConfigError: it is wrong, or there is none.
     """
     path = _find_config(config_path)
     if path is None and (run := _script_of_folder()) is not None:
         path = run.config
+    if path is None and not has_example:
+        raise ConfigError(
+            f"{Path.cwd()} has no {configs.NAME}. Name a config or a script, or write a config with "
+            f"`{command_line('init .')}`."
+        )
     return _example() if path is None else _as_started(configs.load(path))
 
 

@@ -16,6 +16,7 @@ from trainerd.config.metric_goals import Best, MetricTarget
 from trainerd.config.tables import key, keys_of
 from trainerd.config.training_hours import TrainingHours
 from trainerd.rundir.paths import WORKERS
+from trainerd.rundir.registry import PLAIN, StartOptions
 from trainerd.system.absolute import absolute
 
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
@@ -371,6 +372,7 @@ class Config:
     accept_job: bool = False
     rank: int = 0
     addresses: tuple[str, ...] = ()
+    options: StartOptions = PLAIN
 
     @property
     def is_of_several(self) -> bool:
@@ -410,7 +412,7 @@ class Config:
 PLACE = ("logdir", "job_folder")  # keys that say where things are
 DESCRIPTION = ("name", "tags", "notes")  # keys that change nothing of the training
 NOT_TRAINED = ("copy.", "when.")  # tables that change nothing of it
-NOT_KEYS = {"path", "folder", "accept_changes", "accept_job", "rank", "addresses"}  # not of the file
+NOT_KEYS = {"path", "folder", "accept_changes", "accept_job", "rank", "addresses", "options"}  # not of the file
 
 
 def folder_of(path: Path, job_folder: object) -> Path:

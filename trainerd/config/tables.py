@@ -32,7 +32,7 @@ def key(default: Any, unit: str, text: str) -> Any:
 def keys_of(cls: type[Any], not_keys: Collection[str] = ()) -> list[tuple[str, Any, Any]]:
     """Return every key of a file, in its order, as (its name with its table, its type, its dataclass field)."""
     types = get_type_hints(cls)
-    tables = {f.name: types[f.name] for f in fields(cls) if is_dataclass(types[f.name])}
+    tables = {f.name: types[f.name] for f in fields(cls) if is_dataclass(types[f.name]) and f.name not in not_keys}
     found: list[tuple[str, Any, Any]] = []
     for each, prefix in ((cls, ""), *((table, f"{name}.") for name, table in tables.items())):
         types = get_type_hints(each, include_extras=True)

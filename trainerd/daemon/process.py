@@ -153,6 +153,7 @@ class TrainerProcess:
             self._config.entry,
             config=self._config.path,
             script=_started(self._config),
+            options=self._config.options,
             before=lambda state: replace(state, **self._as_it_was_left()),
             observers=[self._notifier.observe, self._observe_watchdog, self._observe_member, *self._observers],
         )

@@ -44,6 +44,7 @@ class Claim:
       job: what trains there, for `trainerd status`.
       config: the config that it was started with, for `trainerd list`; None for none.
       script: how a script that has no config was started; None for others.
+      options: the options that changed the config.
       before: makes the first state, from the one that names the process.
       observers: called with each new state, after it is in state.json.
 
@@ -60,6 +61,7 @@ class Claim:
         *,
         config: Path | None = None,
         script: registry.StartedScript | None = None,
+        options: registry.StartOptions = registry.PLAIN,
         before: Callable[[State], State] = lambda state: state,
         observers: Sequence[Observer] = (),
     ) -> None:
@@ -73,7 +75,7 @@ class Claim:
         self._was_finished = left is not None and left.phase is Phase.FINISHED
         self._record_kill(left)
         holder = held.name_holder(os.getpid())
-        registry.remember(rundir, config, script)
+        registry.remember(rundir, config, script, options)
         self._state_file = StateWriter(rundir)
         goodput = _since(left, time.time())
         first = State(host=socket.gethostname(), **holder.__dict__, logdir=str(rundir.path), job=job, goodput=goodput)

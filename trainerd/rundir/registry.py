@@ -9,9 +9,11 @@ import hashlib
 import json
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from trainerd.rundir.paths import WORKERS, RunDirectory
 from trainerd.system.durable_files import storage, write_atomic
@@ -19,6 +21,26 @@ from trainerd.system.regular_files import read_regular
 from trainerd.system.xdg import state_home
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StartOptions:
+    """The options of a start that change its config.
+
+    Attributes:
+      set: other values of keys, each as KEY=VALUE.
+      max_steps, forever: when training ends, in place of the config's `max_steps` and `target`.
+      adopt, arguments: how a script is run, in place of the keys of the table [script].
+    """
+
+    set: tuple[str, ...] = ()
+    max_steps: int | None = None
+    forever: bool = False
+    adopt: bool = False
+    arguments: tuple[str, ...] = ()
+
+
+PLAIN = StartOptions()
 
 
 @dataclass(frozen=True)
@@ -45,21 +67,28 @@ class RegisteredRun:
       config: its config, or a script that has none; None for a program with a loop of its own, and for the job that
         ships.
       script: how that script was started; None if there is a config.
+      options: the options of its last start.
     """
 
     path: Path
     config: Path | None = None
     script: StartedScript | None = None
+    options: StartOptions = PLAIN
 
 
-def remember(rundir: RunDirectory, config: Path | None = None, script: StartedScript | None = None) -> None:
+def remember(
+    rundir: RunDirectory,
+    config: Path | None = None,
+    script: StartedScript | None = None,
+    options: StartOptions = PLAIN,
+) -> None:
     """Remember a run that starts. If that cannot be written, the run trains all the same.
 
     A program that starts itself has no config. What is remembered of an earlier start under the daemon stays.
     """
     path = rundir.path.parent.parent if rundir.path.parent.name == WORKERS else rundir.path
     try:
-        _write((config is None and _read(_file(path))) or RegisteredRun(path, config, script))
+        _write((config is None and _read(_file(path))) or RegisteredRun(path, config, script, options))
     except (OSError, RuntimeError) as error:  # there is no home
         log.debug("%s is not remembered: %s", path, error)
 
@@ -119,6 +148,7 @@ def _write(run: RegisteredRun) -> None:
     said["config"] = str(run.config.absolute()) if run.config is not None else None
     if (script := run.script) is not None:
         said["script"] = {"folder": str(script.folder), "adopt": script.adopt, "arguments": script.arguments}
+    said["options"] = asdict(run.options)
     write_atomic(file, json.dumps(said).encode())
 
 
@@ -130,6 +160,7 @@ def _read(file: Path) -> RegisteredRun | None:
         if found := said.get("script"):
             arguments = tuple(map(str, found["arguments"]))
             script = StartedScript(Path(found["folder"]), bool(found["adopt"]), arguments)
-        return RegisteredRun(Path(said["logdir"]), Path(said["config"]) if said["config"] else None, script)
+        options = msgspec.convert(said.get("options", {}), StartOptions)  # an earlier version has none
+        return RegisteredRun(Path(said["logdir"]), Path(said["config"]) if said["config"] else None, script, options)
     except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
         return None

@@ -1,16 +1,18 @@
 """Successive halving: it says which points of a sweep train on, and to which step. Pure and deterministic.
 
 All points train to the first rung. When each of them is there, the best train to the next one, and the others are out.
-A point that has failed is the worst. What a point does after it is out changes nothing.
+A point that has failed is the worst. What a point does after a rung is decided changes nothing there.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trainerd.config.metric_goals import Best
+
+Rungs = Mapping[int, Mapping[str, float]]  # each rung to the metric of each point that was compared there
 
 
 @dataclass(frozen=True)
@@ -46,29 +48,31 @@ class Halving:
     goal: Best
     factor: int = 3
 
-    def next(self, results: Mapping[str, PointResult]) -> HalvingStep:
+    def next(self, results: Mapping[str, PointResult], decided: Rungs | None = None) -> HalvingStep:
         """Return what is to be done now.
 
         Args:
           results: the points of the sweep, by name.
+          decided: the metrics by which earlier rungs were decided. They are decided by these again.
         """
-        contenders, out = sorted(results), dict[str, int]()
+        contenders, out, rungs = sorted(results), dict[str, int](), dict(decided or {})
         for rung in self.rungs:
-            missing = [name for name in contenders if not _is_over(results[name], rung)]
-            if missing:
-                return HalvingStep(dict.fromkeys(missing, rung), out, contenders)
-            ranked = sorted(contenders, key=lambda name: (self._badness(results[name], rung), name))
-            sound = [name for name in ranked if math.isfinite(self._badness(results[name], rung))]
-            is_last = rung == self.rungs[-1]
-            kept = sound[: 1 if is_last else max(1, len(contenders) // self.factor)]
-            out |= {name: rung for name in ranked if name not in kept}
+            if rung not in rungs:
+                missing = [name for name in contenders if not _is_over(results[name], rung)]
+                if missing:
+                    return HalvingStep(dict.fromkeys(missing, rung), out, decided=rungs)
+                metrics = {name: results[name].at_rungs.get(rung, math.nan) for name in contenders}
+                rungs |= {rung: metrics} if self._best(metrics, rung) else {}  # what failed may be trained again
+            kept = [name for name in self._best(rungs.get(rung, {}), rung) if name in contenders]
+            out |= {name: rung for name in contenders if name not in kept}
             contenders = kept
-        return HalvingStep({}, out, contenders, winner=contenders[0] if contenders else None)
+        return HalvingStep({}, out, winner=contenders[0] if contenders else None, decided=rungs)
 
-    def _badness(self, result: PointResult, rung: int) -> float:
-        """Return a number that is smaller for a better point; infinity for one that cannot be compared."""
-        badness = self.goal.badness({self.goal.metric: result.at_rungs.get(rung, math.nan)})
-        return math.inf if badness is None else badness
+    def _best(self, metrics: Mapping[str, float], rung: int) -> list[str]:
+        """Return the points that are good enough at a rung, the best first."""
+        badness = {name: self.goal.badness({self.goal.metric: value}) for name, value in metrics.items()}
+        ranked = sorted((value, name) for name, value in badness.items() if value is not None and math.isfinite(value))
+        return [name for _, name in ranked[: 1 if rung == self.rungs[-1] else max(1, len(metrics) // self.factor)]]
 
 
 @dataclass(frozen=True)
@@ -78,14 +82,14 @@ class HalvingStep:
     Attributes:
       targets: the points that train now, each with the step to which it trains.
       out: the points that are out, each with the rung at which it was.
-      contenders: the points that are not out.
       winner: the best point at the last rung, once all contenders are there; None before, and if all have failed.
+      decided: the metrics by which rungs are decided, those of earlier calls included.
     """
 
     targets: Mapping[str, int]
     out: Mapping[str, int]
-    contenders: Sequence[str]
     winner: str | None = None
+    decided: Rungs = field(default_factory=dict)
 
 
 def _is_over(result: PointResult, rung: int) -> bool:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from trainerd.config import parse as configs
 from trainerd.config.metric_goals import Best
+from trainerd.errors import UsageError
 from trainerd.history.choice import goal as goal_of
-from trainerd.history.timeline import best_of, present_line
+from trainerd.history.timeline import TimelineEntry, best_of, present_line
+from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.runs import ListedRun, RunReader
 from trainerd.sweeps.halving import HalvingStep, PointResult
+from trainerd.sweeps.spec import NAME as SPEC
 from trainerd.sweeps.sweep import Sweep, SweepPoint, result_of
+from trainerd.system import safe_paths
+from trainerd.text import counted
 
 
 @dataclass(frozen=True)
@@ -50,11 +55,13 @@ class SweepStanding:
       sweep: the sweep.
       goal: the metric by which points are compared.
       points: all points, in their order.
+      halved: the present step of the successive halving; None if points are compared by their best checkpoints.
     """
 
     sweep: Sweep
     goal: Best
     points: Sequence[PointStanding]
+    halved: HalvingStep | None = None
 
     @property
     def best(self) -> PointStanding | None:
@@ -86,12 +93,48 @@ def read_standing(sweep: Sweep, metric: str | None = None) -> SweepStanding:
     goal = goal_of(metric) if metric is not None else _goal(sweep, points)
     found = []
     for point in points:
-        step, value = _compared(runs[point.name], results[point.name], goal, is_halved=halved is not None)
+        result = _as_decided(point.name, results[point.name], halved)
+        step, value = _compared(runs[point.name], result, goal, is_halved=halved is not None)
         state = _state(point.name, runs[point.name], halved)
         found.append(PointStanding(point.name, point.config, point.values, _step(runs[point.name]), value, step, state))
     best = halved.winner if halved is not None else _best(found, goal)
     marked = [PointStanding(**{**vars(each), "is_best": each.name == best}) for each in found]
-    return SweepStanding(sweep, goal, marked)
+    return SweepStanding(sweep, goal, marked, halved)
+
+
+def is_sweep(folder: Path) -> bool:
+    """Return whether a folder is that of a sweep. It may be another user's run directory, with that file planted."""
+    return safe_paths.is_file(folder / SPEC)
+
+
+def best_of_sweep(folder: Path, metric: str | None = None) -> tuple[Path, str]:
+    """Return the config of the best point of a sweep, and the metric by which it is the best; see `read_standing`.
+
+    Raises:
+      ConfigError: the sweep, or the config of a point, is wrong.
+      UsageError: no point is the best yet, or the best one has no checkpoint with the metric left.
+      StorageError: the files of a run cannot be read.
+    """
+    standing = read_standing(Sweep.read(folder), metric)
+    checkpoints = {each.name: _checkpoints(each) for each in standing.points}
+    name = standing.goal.metric
+    if (best := standing.best) is not None:
+        if best_of(checkpoints[best.name], standing.goal) is None:
+            raise UsageError(f"{best.name} is the best of {folder}, and none of its checkpoints with {name!r} is left.")
+        return best.config, str(standing.goal)
+    if standing.halved is not None and (targets := standing.halved.targets):
+        raise UsageError(
+            f"the successive halving of {folder} is not over: {counted(len(targets), 'run')} must reach step "
+            f"{max(targets.values()):,}. `--best {name}` compares the checkpoints that are there."
+        )
+    names = sorted({each for entries in checkpoints.values() for entry in entries for each in entry.metrics})
+    if not any(checkpoints.values()):
+        raise UsageError(f"no run of {folder} has a checkpoint yet. `trainerd sweep show` has their states.")
+    raise UsageError(f"no run of {folder} has a number for {name!r}. Metrics: {', '.join(names) or 'none'}.")
+
+
+def _checkpoints(point: PointStanding) -> list[TimelineEntry]:
+    return present_line(RunDirectory(configs.load(point.config).rundir))
 
 
 def _goal(sweep: Sweep, points: Sequence[SweepPoint]) -> Best:
@@ -99,6 +142,13 @@ def _goal(sweep: Sweep, points: Sequence[SweepPoint]) -> Best:
         return asked
     named = configs.load(points[0].config).parsed_best() if points else None
     return named or Best("loss", is_least=True)
+
+
+def _as_decided(name: str, result: PointResult, halved: HalvingStep | None) -> PointResult:
+    """Return a result with the metrics by which its rungs were decided."""
+    decided = halved.decided if halved is not None else {}
+    there = {rung: metrics[name] for rung, metrics in decided.items() if name in metrics}
+    return replace(result, at_rungs={**result.at_rungs, **there})
 
 
 def _compared(run: ListedRun, result: PointResult, goal: Best, *, is_halved: bool) -> tuple[int | None, float | None]:

@@ -27,8 +27,8 @@ from trainerd.rundir.names import RunIdentity, check_name
 from trainerd.rundir.paths import RunDirectory, logdir_mistake
 from trainerd.rundir.runs import ListedRun, RunReader
 from trainerd.rundir.state import Phase
-from trainerd.sweeps import space, spec
-from trainerd.sweeps.adaptive import chosen_points, require_optuna
+from trainerd.sweeps import rungs, space, spec
+from trainerd.sweeps.adaptive import Study, require_optuna
 from trainerd.sweeps.halving import HalvingStep, PointResult
 from trainerd.sweeps.spec import SweepSpec
 from trainerd.system.absolute import absolute
@@ -131,19 +131,19 @@ class Sweep:
         goal = self.spec.goal()
         if not self.is_adaptive or goal is None:
             return []
-        under_way = sum(not (each.is_finished or each.is_failed) for each in results.values())
-        count = min(self.spec.count or 0, len(results) + max(0, at_a_time - under_way))
-        by_number = {int(name) - 1: each for name, each in results.items()}
-        axes = space.read_space(self.spec.set)
-        found = chosen_points(self.folder, axes, goal, self.spec.seed, by_number, count)
-        base = self._base()
-        text, new = _text_of(base, self.folder), set[str]()
-        for number, point in found.items():
+        base, new = self._base(), set[str]()
+        text = _text_of(base, self.folder)
+
+        def make(number: int, point: space.Point) -> None:
             called = f"{number + 1:03d}"
             path = self.folder / f"{called}.toml"
             with storage(f"write {path}"):
-                write_atomic(path, _point_text(text, base, self.folder, called, point).encode())
+                write_atomic(path, _point_text(text, base, self.folder, called, point, goal).encode())
             new.add(called)
+
+        by_number = {int(name) - 1: each for name, each in results.items()}
+        study = Study(self.folder, space.read_space(self.spec.set), goal, self.spec.seed)
+        study.grow(by_number, make, most=self.spec.count or 0, at_a_time=at_a_time)
         return [point for point in self.points() if point.name in new]
 
     def _base(self) -> Config:
@@ -155,20 +155,30 @@ class Sweep:
     def next(self, results: Mapping[str, PointResult]) -> dict[str, int | None]:
         """Return the points that are to train now, each with the step to which it trains: `--max-steps`.
 
-        None is the end that the config of the point names. A point that is not there waits, or is over.
+        None is the end that the config of the point names. A point that is not there waits, or is over. A rung that is
+        decided by this is decided for all later calls: retention may thin the checkpoints by which it was.
 
         Args:
           results: what each point has reached, by its name; see `result`.
+
+        Raises:
+          ConfigError, StorageError: the decisions cannot be read or written.
         """
         halved = self.halved(results)
         if halved is not None:
+            if halved.decided.keys() != rungs.read(self.folder).keys():
+                rungs.write(self.folder, halved.decided)
             return dict(halved.targets)
         return {name: None for name, each in results.items() if not (each.is_failed or each.is_finished)}
 
     def halved(self, results: Mapping[str, PointResult]) -> HalvingStep | None:
-        """Return the present step of the successive halving; None if the sweep has none."""
+        """Return the present step of the successive halving; None if the sweep has none.
+
+        Raises:
+          ConfigError: the decisions of earlier rungs cannot be read.
+        """
         halving = self.spec.halving()
-        return halving.next(results) if halving is not None else None
+        return halving.next(results, rungs.read(self.folder)) if halving is not None else None
 
 
 def make_sweep(config_path: Path, wanted: SweepSpec, name: str | None) -> Sweep:
@@ -193,15 +203,15 @@ def make_sweep(config_path: Path, wanted: SweepSpec, name: str | None) -> Sweep:
     folder = parent / (_free_name(parent, _own_name(base)) if name is None else _checked(name))
     if mistake := logdir_mistake(folder):
         raise UsageError(f"--name: {mistake}")
-    require_free(folder, "Choose another --name.")
+    require_free(folder, f"Choose another --name. `trainerd sweep next {folder} --queue` adds its runs to the queue.")
     files = {spec.NAME: _with_base(wanted, base.path, folder).to_toml()}
     text, digits = _text_of(base, folder), max(3, len(str(len(points))))
     if wanted.sampler == "optuna":  # which chooses the points later: the first values of all keys show mistakes now
         require_optuna()
-        _point_text(text, base, folder, "001", {key: axis.at(0.0) for key, axis in axes.items()})
+        _point_text(text, base, folder, "001", {key: axis.at(0.0) for key, axis in axes.items()}, wanted.goal())
     for number, point in enumerate(points, 1):
         called = f"{number:0{digits}d}"
-        files[f"{called}.toml"] = _point_text(text, base, folder, called, point)
+        files[f"{called}.toml"] = _point_text(text, base, folder, called, point, wanted.goal())
     with storage(f"make {folder}"), staged(folder) as staging:
         for file, content in files.items():
             write_durable(staging / file, content.encode())
@@ -261,8 +271,8 @@ def _text_of(base: Config, folder: Path) -> str:
         return edit.changed(base.path.read_text(encoding="utf-8-sig"), edit.as_toml(place))
 
 
-def _point_text(text: str, base: Config, folder: Path, called: str, point: space.Point) -> str:
-    """Return the config of a point.
+def _point_text(text: str, base: Config, folder: Path, called: str, point: space.Point, goal: Best | None) -> str:
+    """Return the config of a point. Its run keeps the checkpoint that is the best by the metric of the sweep.
 
     Raises:
       ConfigError: a value makes it wrong.
@@ -274,6 +284,7 @@ def _point_text(text: str, base: Config, folder: Path, called: str, point: space
         "logdir": os.path.relpath(folder / called, base.folder),
         "name": f"{folder.name}-{called}",
         "tags": [*base.tags, *([folder.name] if folder.name not in base.tags else [])],
+        **({"checkpoint.best": str(goal)} if goal is not None else {}),
     }
     made = edit.changed(text, edit.as_toml(places) | changes)
     with edit.blaming(changes):

@@ -342,13 +342,15 @@ def test_a_run_with_when_that_a_person_removes_stays_out_of_the_queue(
     subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tmp_path / "trainerd.toml"
-    config.write_text('entry = "job:job"\nlogdir = "run"\n[when]\nhours = "20:00-08:00"\n')
+    config.write_text('entry = "job:job"\nlogdir = "run"\n')
     rundir = RunDirectory(tmp_path / "run")
     run = FakeRun(rundir, work=1e9)
     run.begin(subject.machine.clock())
-    registry.remember(rundir, config)
+    options = registry.StartOptions(("params.units=64", 'when.hours="20:00-08:00"'), max_steps=9000)
+    registry.remember(rundir, config, options=options)
     subject.go(11)
-    assert list(subject.queue.read().entries) == ["run"], "it joins the queue"
+    [(name, entry)] = subject.queue.read().entries.items()
+    assert (name, entry.set, entry.max_steps) == ("run", options.set, 9000), "it joins the queue as it was started"
     subject.queue.remove("run")
     subject.go(30)
     assert not subject.queue.read().entries and run.process is not None

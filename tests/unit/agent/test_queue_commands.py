@@ -116,12 +116,13 @@ def test_pause_and_resume(cli: Cli) -> None:
     assert not QueueFolder().read().entries["mnist"].paused
 
 
-def test_remove_takes_names_or_what_is_done(cli: Cli) -> None:
+def test_remove_and_resume_take_names_or_a_stage(cli: Cli) -> None:
     for name in ("digits", "mnist", "tune"):
         cli("queue", "add", f"{name}.toml")
     assert cli("queue", "remove", "--done") == (0, "no run of the queue is done\n")
     agent_says(mnist=EntryProgress(Stage.DONE), digits=EntryProgress(Stage.FAILED))
     assert cli("queue", "remove", "--done") == (0, "removed mnist\n")
+    assert cli("queue", "resume", "--failed") == (0, "digits waits for its turn\n")
     assert cli("queue", "remove", "tune") == (0, "removed tune\n") and names(cli) == ["digits"]
 
 
@@ -145,7 +146,7 @@ def test_a_file_with_a_mistake_is_shown_and_can_be_removed(cli: Cli) -> None:
         ("add digits.toml", 64, "digits is in the queue already. Give this one another name with --name."),
         ("add digits.toml --name again", 64, "is in the queue already, as digits."),
         ("add digits.toml -c mnist.toml", 64, "expected a script"),
-        ("add", 64, "this folder has no trainerd.toml: name a config or a script."),
+        ("add", 78, "has no trainerd.toml. Name a config or a script"),
         ("add nosuch.toml", 78, "there is no "),
         ("add nosuch.py", 78, "nosuch.py"),
         ("add mnist.toml --after digts", 64, "--after digts: no such run is in the queue. Did you mean digits?"),
@@ -161,6 +162,7 @@ def test_a_file_with_a_mistake_is_shown_and_can_be_removed(cli: Cli) -> None:
         ("move digits --before nosuch", 64, "the queue has no nosuch."),
         ("pause", 64, "name a run of the queue, or give --all."),
         ("pause digits --all", 64, "name a run of the queue, or give --all."),
+        ("resume --all --failed", 64, "--all and --failed contradict each other"),
         ("resume nosuch", 64, "the queue has no nosuch."),
         ("remove", 64, "name a run of the queue, or give --done."),
         ("remove nosuch", 64, "the queue has no nosuch."),

@@ -7,6 +7,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -219,6 +220,7 @@ def test_a_full_disk_loses_nothing(queue: QueueFolder, monkeypatch: pytest.Monke
     before = queue.read()
     with monkeypatch.context() as patched:
         patched.setattr(queue_folder, "write_atomic", full)
+        patched.setattr(queue_folder, "write_durable", full)
         with pytest.raises(StorageError, match="No space left on device"):
             add(queue, "b")
         with pytest.raises(StorageError, match="No space left on device"):
@@ -226,6 +228,19 @@ def test_a_full_disk_loses_nothing(queue: QueueFolder, monkeypatch: pytest.Monke
     assert queue.read() == before
     add(queue, "b")
     assert order(queue) == ["a", "b"]
+
+
+@pytest.mark.parametrize(("at", "count"), [("write_durable", 0), ("put_in_place", 0), ("fsync_directory", 3)])
+def test_several_are_added_all_or_none_whenever_a_kill_comes(
+    queue: QueueFolder, monkeypatch: pytest.MonkeyPatch, at: str, count: int
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(queue_folder, at, mock.Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            queue.add_all({name: entry(f"/runs/{name}") for name in ("a", "b", "c")})
+    assert len(QueueFolder(queue.path).read().entries) == count
+    add(queue, "d")
+    assert len(order(queue)) == count + 1 and not (queue.path / ".adding").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.unit.test_sweeps import project, trained
 from trainerd.agent.entry import QueueEntry
 from trainerd.agent.progress import Stage
 from trainerd.agent.queue_folder import QueueFolder
+from trainerd.agent.starter import AgentCommand
 from trainerd.agent.swept import Promotions
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase
@@ -63,12 +65,56 @@ def test_the_better_half_trains_on_once_all_are_there(sweep: Sweep) -> None:
     assert queue.stamp() == before, "a new agent finds it done"
 
 
+def test_a_sweep_that_is_over_continues_when_a_person_adds_a_rung(sweep: Sweep) -> None:
+    queue = QueueFolder()
+    promotions, stages = Promotions(queue), dict.fromkeys(queue.read().entries, Stage.DONE)
+    for point in sweep.points():
+        trained(point.rundir, 10, {10: float(point.name)})
+    promotions.promote(queue.read().entries, stages, 2)
+    for point in sweep.points()[:2]:
+        trained(point.rundir, 20, {20: float(point.name)})
+    promotions.promote(queue.read().entries, stages, 2)
+    assert steps(queue) == {"s-001": 20, "s-002": 20, "s-003": 10, "s-004": 10}
+    file = sweep.folder / "sweep.toml"
+    file.write_text(file.read_text().replace("20]", "20, 50]"))
+    promotions.promote(queue.read().entries, stages, 2)
+    assert steps(queue)["s-001"] == 50
+
+
 def test_a_sweep_that_cannot_be_read_stops_nothing(sweep: Sweep, caplog: pytest.LogCaptureFixture) -> None:
     (sweep.folder / "sweep.toml").write_text("no TOML")
     queue = QueueFolder()
     entries = queue.read().entries
     Promotions(queue).promote(entries, dict.fromkeys(entries, Stage.DONE), 1)
     assert "cannot continue" in caplog.text and set(steps(queue).values()) == {10}
+
+
+def test_a_choice_of_points_that_fails_is_made_again_later_and_later(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("optuna")
+    project(tmp_path)
+    asked = ("--set", "params.rate=0.1,0.2", "--optuna", "2", "--metric", "loss", "--name", "o")
+    assert cli("sweep", ".", *asked)[0] == 0
+    queue, now, started = QueueFolder(), 0.0, list[subprocess.Popen[bytes]]()
+
+    def fails(words: object, folder: str) -> AgentCommand:
+        command = start(["sh", "-c", "echo more; echo trainerd: no disk; exit 74"], folder)
+        started.append(command.process)
+        return command
+
+    start = AgentCommand.start
+    monkeypatch.setattr(AgentCommand, "start", fails)
+    promotions = Promotions(queue, timer=lambda: now)
+    entries = queue.read().entries
+    for now, count in ((0.0, 1), (1.0, 1), (14.0, 1), (16.0, 2), (17.0, 2), (46.0, 2), (48.0, 3), (49.0, 3)):
+        promotions.promote(entries, dict.fromkeys(entries, Stage.TRAINING), 1)
+        assert len(started) == count, now
+        started[-1].wait()
+    [said] = promotions.troubles.values()
+    assert said == f"the sweep {tmp_path / 'sweeps' / 'o'} gets no new points: no disk"
+    promotions.promote({}, {}, 1)
+    assert not promotions.troubles
 
 
 def test_points_that_are_queued_are_not_queued_again(cli: Cli, sweep: Sweep) -> None:

@@ -22,6 +22,7 @@ _ARCHIVES = {"tar.gz": ".tar.gz", "zip": ".zip"}
     examples={
         "trainerd export release": "Package the newest checkpoint into the new folder `release`.",
         "trainerd export digits best release --archive tar.gz": "Package the best one of a run as release.tar.gz.",
+        "trainerd export sweeps/rates best release": "Package the best checkpoint of the best run of a sweep.",
     },
     exits={70: "The outputs differ from those of the checkpoint. Nothing was exported."},
 )
@@ -42,7 +43,7 @@ def command(
     """Package a checkpoint: its model, its metrics and the checksums of all files, in the new folder OUT.
 
     A separate process loads the model, and its outputs are compared with the checkpoint's. If they differ, nothing is
-    exported. Default: the newest checkpoint.
+    exported. Default: the newest checkpoint. RUN may be the folder of a sweep, whose best run is packaged.
     """
     where, out = chosen.words_of(words, "OUT")
     folder = Path(out).absolute()

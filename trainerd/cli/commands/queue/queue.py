@@ -100,9 +100,7 @@ def _row(each: ShownEntry, now: float) -> tuple[str, ...]:
 @options.of_queue
 def command_add(run: RunOptions, place: QueueOptions, name: str | None, after: str, begin_at: str) -> None:
     """Add a run to the queue. The agent trains it when it may and there is room, and resumes it after a reboot."""
-    config = run.overrides()(options.load_config(run.config_path))
-    if config.path is None:
-        raise UsageError("this folder has no trainerd.toml: name a config or a script.")
+    config = run.overrides()(options.load_config(run.config_path, has_example=False))
     if begin_at and not after:
         raise UsageError(f"--from {begin_at}: name the run that it is of with --after.")
     known = notes.read()
@@ -112,7 +110,7 @@ def command_add(run: RunOptions, place: QueueOptions, name: str | None, after: s
     except ValueError as error:
         raise UsageError(f"--name {found}: {error}.") from None
     entry = place.apply(QueueEntry.of(config), known)
-    entry = replace(entry, after=after, begin_at=begin_at, set=run.changes, max_steps=run.max_steps)
+    entry = replace(entry, after=after, begin_at=begin_at)
     QueueFolder().add(found, entry)
     say(f"added {found}. `trainerd queue` shows when it trains.")
     if lack := warning(known, Queue({found: entry})):
@@ -164,15 +162,18 @@ def command_pause(names: tuple[str, ...], every: bool) -> None:
     cls=CommandWithExamples,
     examples={
         "trainerd queue resume digits": "Have a paused run wait for its turn again.",
-        "trainerd queue resume --all": "The same for all runs that are paused.",
+        "trainerd queue resume --failed": "The same for all runs that have failed.",
     },
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--all", "every", is_flag=True, help="All runs that are paused.")
-def command_resume(names: tuple[str, ...], every: bool) -> None:
+@click.option("--failed", is_flag=True, help="All runs that have failed.")
+def command_resume(names: tuple[str, ...], every: bool, failed: bool) -> None:
     """Have runs wait for their turn again: runs that are paused, or have failed, or are done."""
-    queue = QueueFolder()
-    for name in _chosen(queue, names, Stage.PAUSED, every=every):
+    if every and failed:
+        raise UsageError("--all and --failed contradict each other. Give one.")
+    queue, stage = QueueFolder(), Stage.FAILED if failed else Stage.PAUSED
+    for name in _chosen(queue, names, stage, every=every or failed, flag="--all or --failed"):
         queue.resume(name)
         say(f"{name} waits for its turn")
 

@@ -17,16 +17,18 @@ import click
 from trainerd.agent.progress import Stage
 from trainerd.agent.shown import by_run
 from trainerd.cli.app import CommandWithExamples
-from trainerd.cli.columns import lines, width
+from trainerd.cli.columns import GAP, lines, width
 from trainerd.cli.say import say
 from trainerd.errors import StorageError, UsageError
 from trainerd.rundir.runs import ListedRun, all_runs
 from trainerd.rundir.state import State
 from trainerd.text import figure, seconds
 
-_HEAD = ("run", "phase", "step", "loss", "rate", "left", "saved", "tags", "trouble")
-_LEFT = {0, 1, 7, 8}
-_TAGS = _HEAD.index("tags")
+_HEAD = ("run", "phase", "step", "loss", "rate", "left", "saved", "tags", "params", "trouble")
+_LEFT = {0, 1, 7, 8, 9}
+_MAY_BE_EMPTY = {_HEAD.index(name) for name in ("tags", "params")}
+_BELOW = ("params", "trouble")  # columns that a narrow terminal has below each row
+_LONGEST_PARAMS = 40  # characters
 _NONE = "No run is known here. `trainerd run` trains one."
 
 
@@ -145,26 +147,31 @@ def table(runs: Sequence[ListedRun], room: int | None, now: float, waiting: Mapp
     if not runs:
         return _NONE
     rows = [_HEAD, *(_row(run, now, (waiting or {}).get(run.rundir.path, "")) for run in runs)]
-    if not any(row[_TAGS] for row in rows[1:]):
-        rows = [(*row[:_TAGS], *row[_TAGS + 1 :]) for row in rows]
+    empty = {column for column in _MAY_BE_EMPTY if not any(row[column] for row in rows[1:])}
+    rows = [tuple(text for column, text in enumerate(row) if column not in empty) for row in rows]
     found = lines(rows, _LEFT)
     if room is not None and width(found) > room:
-        found = list(_with_troubles_below(rows))
-    return "\n".join(line if room is None or len(line) <= room else f"{line[: room - 1]}…" for line in found)
+        found = list(_in_narrow(rows))
+    return "\n".join(line if room is None else _cut(line, room) for line in found)
 
 
-def _with_troubles_below(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Yield the table for a narrow terminal: the last column is below each row."""
-    for row, line in zip(rows, lines([row[:-1] for row in rows], _LEFT), strict=True):
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else f"{text[: room - 1]}…"
+
+
+def _in_narrow(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Yield the table for a narrow terminal: the last columns are below each row."""
+    first = next(column for column, name in enumerate(rows[0]) if name in _BELOW)
+    for row, line in zip(rows, lines([row[:first] for row in rows], _LEFT), strict=True):
         yield line
-        if row[-1] and row is not rows[0]:
-            yield f"  {row[-1]}"
+        if any(row[first:]) and row is not rows[0]:
+            yield f"  {GAP.join(filter(None, row[first:]))}"
 
 
 def _row(run: ListedRun, now: float, waits: str) -> tuple[str, ...]:
     state, name = run.state, " ".join(run.name.split())
     if state is None:
-        return name, "running" if run.is_running else "-", "", "", "", "", "", "", " ".join(run.unread.split())
+        return name, "running" if run.is_running else "-", "", "", "", "", "", "", "", " ".join(run.unread.split())
     saved = state.last_checkpoint
     return (
         name,
@@ -175,6 +182,7 @@ def _row(run: ListedRun, now: float, waits: str) -> tuple[str, ...]:
         seconds(state.eta_secs) if run.is_running and state.eta_secs is not None else "",
         f"{seconds(max(0.0, now - saved.at))} ago" if saved else "",
         ", ".join(state.tags),
+        _cut(state.shown_params(), _LONGEST_PARAMS),
         _trouble(run, state) or waits,
     )
 

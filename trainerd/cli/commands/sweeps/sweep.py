@@ -174,8 +174,8 @@ def command_show(folder: Path, metric: str | None, image: Path | None, as_json: 
         return
     say("\n".join(_table(standing)))
     if (best := standing.best) is not None:
-        line = options.command_line(f"export --best {standing.goal.metric}", _short(best.config))
-        say(f"\nThe best is {best.name}. `{line} OUT` packages it.")
+        words = [str(_short(folder.absolute())), *(["best"] if metric is None else ["--best", metric]), "OUT"]
+        say(f"\nThe best is {best.name}. `{options.command_line('export')} {shlex.join(words)}` packages it.")
 
 
 @command.command("next", cls=CommandWithExamples, examples=_NEXT)
