@@ -44,12 +44,14 @@ class CopiedRun:
       job: its config and source; None for a program that has no config.
       policy: which checkpoints the copy keeps.
       writer: names this run directory at the destination.
+      to: the URL of the destination, for a status that is written before the copy is open.
     """
 
     rundir: RunDirectory
     job: JobFiles | None
     policy: Policy
     writer: CopyWriter
+    to: str = ""
 
 
 class Copier:
@@ -139,7 +141,8 @@ class Copier:
         if about is not None and about.run_id != own.run_id:
             named = f" {about.name!r}" if about.name else ""
             raise ConfigError(
-                f"{self._copy.url} holds the copy of another run{named}. Choose another URL for this one."
+                f"{self._copy.url} holds the copy of another run{named}, and keeps it. Choose another URL for this "
+                f"one. `trainerd fetch {self._copy.url} DIR` restores the other one."
             )
         if about is not None and about.writer is not None and about.writer != own.writer and not takes_over:
             raise InUseError(
@@ -189,9 +192,15 @@ class Copier:
         self._say(error=None)
         return False
 
+    def check_all(self) -> None:
+        """Copy all that is new, the other files too; see `check` for the errors."""
+        self._files_at = -math.inf
+        while self.check():
+            pass
+
     def failed(self, error: Exception) -> None:
-        """Say in the status that a look has failed."""
-        self._say(error=str(error), sending=None)
+        """Say in the status that a look has failed, or that the copy could not be opened."""
+        self._say(to=self._status.to or self._run.to, error=str(error), sending=None)
 
     def _complete(self) -> dict[int, Manifest]:
         """Return the checkpoints that are copied."""
