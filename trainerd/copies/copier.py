@@ -192,12 +192,6 @@ class Copier:
         self._say(error=None)
         return False
 
-    def check_all(self) -> None:
-        """Copy all that is new, the other files too; see `check` for the errors."""
-        self._files_at = -math.inf
-        while self.check():
-            pass
-
     def failed(self, error: Exception) -> None:
         """Say in the status that a look has failed, or that the copy could not be opened."""
         self._say(to=self._status.to or self._run.to, error=str(error), sending=None)

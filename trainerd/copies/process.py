@@ -73,8 +73,8 @@ def only_copier(rundir: RunDirectory, patience_secs: float = 0.0) -> Iterator[No
             while not _is_locked(descriptor):
                 if time.monotonic() >= deadline:
                     raise InUseError(
-                        f"another process copies {rundir.path} already: it holds {rundir.copying}. Stop it (Ctrl-C, or "
-                        "`systemctl stop trainerd-copy@NAME`; one that the trainer has started ends with the run), then "
+                        f"another process copies {rundir.path} already: it holds {rundir.copying}. Stop it (Ctrl-C, "
+                        "or `systemctl stop trainerd-copy@NAME`; the one of the trainer ends with the run), then "
                         "run the command again."
                     )
                 time.sleep(_POLL_SECS)
@@ -103,12 +103,17 @@ def copy_once(run: CopiedRun, copy: RunCopy, *, takes_over: bool = False) -> Cop
     """
     copier = Copier(run)
     try:
-        copier.open(copy, read_state(run.rundir.state), takes_over=takes_over)
-        copier.check_all()
+        _copy_all(copier, run, copy, takes_over=takes_over)
     except (CopyError, StorageError) as error:
         copier.failed(error)
         raise
     return copier
+
+
+def _copy_all(copier: Copier, run: CopiedRun, copy: RunCopy, *, takes_over: bool = False) -> None:
+    copier.open(copy, read_state(run.rundir.state), takes_over=takes_over)
+    while copier.check():
+        pass
 
 
 def follow(
@@ -140,7 +145,7 @@ def follow(
                 takes_over = False
                 while not stop.is_set():
                     if is_over():
-                        copier.check_all()
+                        _copy_all(copier, run, copy)
                         if is_over():  # it may have been started again meanwhile
                             return
                     has_more = copier.check()
