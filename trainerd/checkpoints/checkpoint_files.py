@@ -71,7 +71,7 @@ class CheckpointFiles:
           Whether there is such a file, and the file system has second names.
         """
         copies = dict[int, tuple[int, float, Path]]()  # by inode: its last step, when it was written, a name
-        for step, known in sorted(self._manifests.items()):
+        for step, known in sorted(self._readable(self._rundir.steps()).items()):
             for name, record in known.files.items():
                 if record.xxh128 == digest and (found := safe_paths.lstat(self._rundir.path / name)) is not None:
                     copies[found.st_ino] = (step, found.st_mtime, self._rundir.path / name)
