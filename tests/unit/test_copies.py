@@ -735,6 +735,25 @@ def test_a_fetch_does_not_resume_what_a_rollback_left_behind(
     assert fetched(store, tmp_path / "chosen", "30").resumes_at == 30
 
 
+def test_a_fetch_resumes_before_what_a_killed_copier_has_not_finished(
+    rundir: RunDirectory, store: MemoryStore, tmp_path: Path
+) -> None:
+    """It was far behind: the run has none of the checkpoints any more that the copy has."""
+    for step in (100, 110):
+        CheckpointStore(rundir, policy=Policy(1)).publish(FakeSnapshot(step, 1.0), About("schedule"))
+    assert rundir.steps() == [110]
+
+    def kill(name: str) -> None:
+        if name == "checkpoints/model.ckpt-110.json":
+            raise Killed
+
+    store.on_put = kill
+    for _ in range(2):
+        with pytest.raises(Killed):
+            copied(rundir, store)
+    assert fetched(store, tmp_path / "back").resumes_at == 30
+
+
 def test_a_fetch_while_a_copier_works_takes_the_list_that_is_new(
     rundir: RunDirectory, store: MemoryStore, tmp_path: Path
 ) -> None:

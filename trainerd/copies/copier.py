@@ -21,6 +21,7 @@ from trainerd.copies.parts import FileParts
 from trainerd.copies.plan import CopySituation, garbage
 from trainerd.copies.status import CopyStatus, read_copy_status
 from trainerd.errors import ConfigError, CopyError, InUseError, NotRunningError
+from trainerd.history.lines import lines
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.runs import stamp_of
 from trainerd.rundir.state import State
@@ -297,7 +298,8 @@ class Copier:
         last = self._indexes.get(max(self._numbers, default=0))
         number = max(self._numbers, default=0) + 1
         named = (self._run_id, self._rundir.basename, self._clock())
-        index = CopyIndex(FORMAT, number, *named, list(found.order), files, logdir)
+        went_back_at = max((line.at for line in lines(self._rundir)), default=None)
+        index = CopyIndex(FORMAT, number, *named, list(found.order), files, logdir, went_back_at)
         if last is None or replace(index, number=last.number, at=last.at) != last:
             self._numbers.add(number)  # also if this fails: what it leaves has that name
             self._copy.put_index(index)
