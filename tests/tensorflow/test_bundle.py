@@ -13,6 +13,7 @@ from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto
 
 from trainerd.checkpoints.format import bundle_writer, sstable
 from trainerd.checkpoints.format.bundle_writer import Item, write
+from trainerd.checkpoints.format.input_size import input_bytes
 from trainerd.checkpoints.snapshot import UnsoundError
 
 DTYPES = [
@@ -47,6 +48,19 @@ def written(folder: Path, items: list[Item], **options: Any) -> Path:
     names = sorted(path.name for path in folder.iterdir())
     assert names == ["model.ckpt-7.data-00000-of-00001", "model.ckpt-7.index"]
     return prefix
+
+
+def test_the_size_of_an_iterators_state_is_in_the_index(tmp_path: Path) -> None:
+    numbers = tf.data.Dataset.range(1000).map(
+        lambda n: tf.random.stateless_uniform([256], [n, n], None, None, tf.int64)  # TensorFlow compresses the buffer
+    )
+    buffered = numbers.shuffle(100, seed=1)
+    iterator, variable = iter(buffered), tf.Variable(tf.zeros([100_000]))
+    next(iterator)
+    prefix = Path(tf.train.Checkpoint(iterator=iterator, variable=variable).write(str(tmp_path / "model.ckpt-7")))
+    content = 100 * 256 * 8
+    assert content < input_bytes(prefix) < content + 100_000
+    assert input_bytes(tmp_path / "none") == 0
 
 
 @pytest.mark.usefixtures("all_is_large")

@@ -41,10 +41,13 @@ class Tuned:
         self.backbone = [tf.Variable(tf.random.stateless_normal([10_000], [1, n])) for n in range(4)]
         self.head = tf.Variable(tf.random.stateless_normal([2_000], [2, 2]))
         self.session = FunctionSession(trainerd.Job(self.step, state={"backbone": self.backbone, "head": self.head}))
-        self.session.bind(Flag())
         self.rundir = RunDirectory(folder / "run")
         self.rundir.create()
         self.store = CheckpointStore(self.rundir, policy=Policy(10))
+        if steps := self.rundir.steps():
+            self.session.restore(self.rundir.prefix(steps[0]))
+            self.store.resumed(steps[0])
+        self.session.bind(Flag())
         self.kept = kept
         self.saved: dict[int, list[bytes]] = {}
 
@@ -148,6 +151,22 @@ def test_another_copy_is_written_after_a_day(tmp_path: Path) -> None:
     fresh = {path.stat().st_ino for path in tuned.rundir.path.glob("*-00001-of-00002")} - inodes
     assert len(inodes) == 2 and len(fresh) == 1
     tuned.require_whole()
+
+
+def test_a_restarted_process_shares_the_files_of_the_one_before(tmp_path: Path) -> None:
+    before = Tuned(tmp_path)
+    before.save(13)
+    after = Tuned(tmp_path)
+    after.saved = dict(before.saved)
+    for _ in range(3):
+        after.save()
+        assert after.store.written < BACKBONE
+    after.require_whole()
+    again = Tuned(tmp_path)
+    again.saved = dict(after.saved)
+    again.backbone[1].assign(tf.ones([10_000]))
+    again.save(4)
+    again.require_whole()
 
 
 @pytest.fixture

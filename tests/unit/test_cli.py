@@ -261,7 +261,7 @@ def test_status_of_a_run_that_runs(cli: Cli, odd_rundir: RunDirectory) -> None:
         STATE.write(odd_rundir.state)
         code, text = cli("status", "--logdir", str(odd_rundir.path))
         assert code == 0 and "left" in text and "38 s" in text and "1.0 GiB" in text
-        assert "\ndevice   GPU:0: 32.0 GiB of 80.0 GiB, 97 % busy\ndevice   CPU:1\n" in text
+        assert "\ndevice       GPU:0: 32.0 GiB of 80.0 GiB, 97 % busy\ndevice       CPU:1\n" in text
         code, text = cli("status", "--json", "--logdir", str(odd_rundir.path))
         found = json.loads(text)
         assert found["running"] is True

@@ -25,9 +25,12 @@ from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
+from trainerd.config import parse as configs
 from trainerd.config.destination import Destination
 from trainerd.config.fingerprint import SOURCE
 from trainerd.config.parse import parse
+from trainerd.config.schema import CopyConfig
+from trainerd.copies.beside import CopierBeside
 from trainerd.copies.contents import JobFiles
 from trainerd.copies.copier import FILES_SECS, CopiedRun, Copier
 from trainerd.copies.fetch import FetchedRun, fetch
@@ -576,6 +579,92 @@ def test_a_destination_that_fails_is_tried_again_and_the_run_is_followed(rundir:
     assert status is not None and (status.steps, status.error) == ([10, 20], None)
 
 
+@pytest.mark.parametrize("ended_by", ["all is copied", "failures"])
+def test_a_copy_while_training_ends_after_the_run(rundir: RunDirectory, ended_by: str) -> None:
+    """What the run saved last is copied, also if it is started again and ends during the copy."""
+    identified(rundir)
+    contents, ends = dict[str, bytes](), [False, True, False, True, True]
+
+    def open_it() -> RunCopy:
+        if ended_by == "failures":
+            raise CopyError("503.")
+        return RunCopy(MemoryStore(contents), "memory")
+
+    def is_over() -> bool:
+        if len(ends) > 1:  # until then it trains now and again
+            write(rundir, 10 * len(ends))
+        return ends.pop(0) if len(ends) > 1 else ends[0]
+
+    stop = Stop(*[lambda: None] * 20)
+    if ended_by == "failures":
+        with pytest.raises(CopyError):
+            follow(run_of(rundir), open_it, stop, is_over=is_over)
+        assert sum(stop.waits) > 250
+    else:
+        follow(run_of(rundir), open_it, stop, is_over=is_over)
+        status = read_copy_status(rundir)
+        assert status is not None and status.steps == [20, 30, 40, 50]
+
+
+class FakeProcess:
+    """A copier that has ended with this code, or runs."""
+
+    code: int | None = None
+
+    def __init__(self, command: list[str], **options: object) -> None:
+        self.command = command
+        processes.append(self)
+
+    def poll(self) -> int | None:
+        """The exit code."""
+        return self.code
+
+
+processes: list[FakeProcess] = []
+
+
+def test_the_trainer_starts_the_copy_of_its_run(
+    tmp_path: Path, clock: FakeTime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once it trains, and again with growing pauses; what is wrong is logged once."""
+    path = tmp_path / "trainerd.toml"
+    path.write_text('entry = "job:job"\nlogdir = "run"\n[copy]\nto = "file:///mnt/nas/digits"\n', encoding="utf-8")
+    config = configs.load(path)
+    monkeypatch.setattr("subprocess.Popen", FakeProcess)
+    processes.clear()
+    beside = CopierBeside(config, timer=clock)
+    for phase in (Phase.STARTING, Phase.TRAINING, Phase.TRAINING):
+        beside.observe(State(phase))
+    [first] = processes
+    assert first.command[3:] == [
+        *("copy", "--config", str(path), "--to", "file:///mnt/nas/digits", "--max-mbit", "0.0", "--while-training")
+    ]
+    config.rundir.mkdir()
+    CopyStatus(to="file:///mnt/nas/digits", error="it is another run's.").write(RunDirectory(config.rundir))
+    for count in (2, 3):
+        processes[-1].code = 78
+        beside.observe(State(Phase.TRAINING))
+        clock.now += 30.0 * count
+        assert len(processes) == count - 1
+        clock.now += 31.0 * count
+        beside.observe(State(Phase.TRAINING))
+        assert len(processes) == count
+    assert [record.message for record in caplog.records] == ["the run is not copied: it is another run's."]
+
+
+def test_a_run_elsewhere_a_worker_and_a_service_start_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "trainerd.toml"
+    path.write_text('entry = "job:job"\nlogdir = "run"\n[copy]\nto = "file:///mnt/nas/digits"\n', encoding="utf-8")
+    config = configs.load(path)
+    monkeypatch.setattr("subprocess.Popen", FakeProcess)
+    processes.clear()
+    for other in (replace(config, logdir="trial"), replace(config, rank=1), replace(config, copy=CopyConfig())):
+        CopierBeside(other).observe(State(Phase.TRAINING))
+    monkeypatch.setenv("NOTIFY_SOCKET", "/run/systemd/notify")
+    CopierBeside(config).observe(State(Phase.TRAINING))
+    assert processes == []
+
+
 # ---------------------------------------------------------------------- fetch
 
 
@@ -644,6 +733,25 @@ def test_a_fetch_does_not_resume_what_a_rollback_left_behind(
             fetched(store, tmp_path / "back", where)
     assert not (tmp_path / "back").exists()
     assert fetched(store, tmp_path / "chosen", "30").resumes_at == 30
+
+
+def test_a_fetch_resumes_before_what_a_killed_copier_has_not_finished(
+    rundir: RunDirectory, store: MemoryStore, tmp_path: Path
+) -> None:
+    """It was far behind: the run has none of the checkpoints any more that the copy has."""
+    for step in (100, 110):
+        CheckpointStore(rundir, policy=Policy(1)).publish(FakeSnapshot(step, 1.0), About("schedule"))
+    assert rundir.steps() == [110]
+
+    def kill(name: str) -> None:
+        if name == "checkpoints/model.ckpt-110.json":
+            raise Killed
+
+    store.on_put = kill
+    for _ in range(2):
+        with pytest.raises(Killed):
+            copied(rundir, store)
+    assert fetched(store, tmp_path / "back").resumes_at == 30
 
 
 def test_a_fetch_while_a_copier_works_takes_the_list_that_is_new(

@@ -14,6 +14,7 @@ import pytest
 from tests.unit.conftest import Cli
 from trainerd.checkpoints import manifest
 from trainerd.checkpoints.checkpoint_state import StateFile
+from trainerd.checkpoints.format import sstable
 from trainerd.checkpoints.manifest import FileRecord, Manifest
 from trainerd.cli.commands.history.checkpoints import table
 from trainerd.history.timeline import CheckpointMark, timeline
@@ -139,6 +140,24 @@ def test_the_command(cli: Cli, rundir: RunDirectory) -> None:
     found = json.loads(text)
     assert [each["step"] for each in found] == [10, 20] and found[0]["metrics"] == {"loss": None}
     assert found[1]["marks"] == ["latest", "resumes here"] and found[1]["path"] == str(rundir.prefix(20))
+
+
+def test_a_large_shuffle_buffer_is_shown(cli: Cli, rundir: RunDirectory) -> None:
+    iterator = b"\x08\x15\x12\x05\x12\x03\x08\x91'(\x8c\xf2\xf5\x02\x35\x00\x01\x02\x03"  # as TensorFlow writes it
+    variable = b"\x08\x01\x12\x05\x12\x03\x08\xe8\x07 \x8c\xf2\xf5\x02(\xa0\x1f\x35\x00\x01\x02\x03"
+    for step, index in {
+        10: b"none",
+        20: sstable.write({b"": b"header", b"iterator": iterator, b"v": variable}),
+    }.items():
+        found = add(rundir, step)
+        large = replace(found, files={rundir.index(step).name: FileRecord(7 << 20, "0" * 32)})
+        rundir.manifest(step).write_bytes(large.to_bytes())
+        rundir.index(step).write_bytes(index)
+    code, text = cli("checkpoints", "--logdir", str(rundir.path))
+    assert code == 0 and text.split()[:5] == ["step", "when", "size", "input", "reason"]
+    assert "7.0 MiB           schedule" in text and "7.0 MiB  5.8 MiB  schedule" in text
+    found_json = json.loads(cli("checkpoints", "--logdir", str(rundir.path), "--json")[1])
+    assert [each["input_bytes"] for each in found_json] == [0, 6_125_836]
 
 
 @pytest.mark.no_cover  # which takes as long again

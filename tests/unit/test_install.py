@@ -276,6 +276,47 @@ def test_a_relative_xdg_config_home_is_ignored(monkeypatch: pytest.MonkeyPatch, 
     assert xdg.config_home() == tmp_path / ".config"
 
 
+# ---------------------------------------------------------------------- a run that is copied
+
+
+def with_copy(path: Path, logdir: Path | str, to: str) -> Path:
+    """A config with a destination."""
+    config = write_config(path, logdir)
+    config.write_text(config.read_text(encoding="utf-8") + f'[copy]\nto = "{to}"\n', encoding="utf-8")
+    return config
+
+
+def test_a_copied_run_gets_a_copier(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    """It has the user and the folders of the run, and may write to the destination."""
+    with_copy(machine.configs / "a.toml", machine.state / "trainerd-a", "file:///mnt/my nas/a")
+    assert run("--system", "--name", "a") == 0
+    text = (machine.units / "trainerd-copy@.service").read_text(encoding="utf-8")
+    assert value(text, "ExecStart").endswith(f" copy --config {machine.configs}/%i.toml")
+    drop_in = (machine.units / "trainerd-copy@a.service.d" / "destination.conf").read_text(encoding="utf-8")
+    assert value(drop_in, "ReadWritePaths") == '"/mnt/my nas"'
+    assert "systemctl enable --now trainerd@a trainerd-copy@a " in capsys.readouterr().out
+
+
+def test_the_copier_of_the_run_without_a_name(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    config = with_copy(machine.configs / "trainerd.toml", machine.state / "trainerd", "s3://bucket/run")
+    assert run("--system") == 0
+    text = (machine.units / "trainerd-copy.service").read_text(encoding="utf-8")
+    assert value(text, "ExecStart").endswith(f" copy --config {config}")
+    assert (value(text, "User"), value(text, "StateDirectory")) == ("trainerd", "trainerd")
+    assert value(text, "LoadCredential") == "rclone.conf:/etc/trainerd/rclone.conf"
+    assert "%i" not in text and not list(machine.units.glob("*.d"))
+    assert "systemctl enable --now trainerd trainerd-copy " in capsys.readouterr().out
+
+
+def test_the_copier_of_a_user(machine: Machine, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = with_copy(place / "here" / "trainerd.toml", "run", "file:///mnt/nas/a")
+    assert run("--user", "--config", str(config)) == 0
+    text = (place / "home config" / "systemd" / "user" / "trainerd-copy.service").read_text(encoding="utf-8")
+    assert {each.name for each in units.directives(text)} <= units.FOR_USERS
+    assert value(text, "Environment") == "PYTHONUNBUFFERED=1"
+    assert "systemctl --user enable --now trainerd trainerd-copy " in capsys.readouterr().out
+
+
 # ---------------------------------------------------------------------- what runs
 
 

@@ -254,6 +254,16 @@ def test_a_full_disk_refuses_the_start_and_keeps_what_is_in_memory(run: RunDirec
     assert started(run) == (7, "memory")
 
 
+def test_on_a_full_disk_what_the_policy_gives_up_makes_room(run: RunDirectory) -> None:
+    CheckpointStore(run).publish(FakeSnapshot(6, 12.0), About("schedule"))
+    to_memory(run, 7, after=6)
+    with pytest.raises(StorageError):  # the policy is not known
+        CheckpointStore(run, free=lambda folder: 3).clean()
+    assert run.steps() == [6, 5]
+    CheckpointStore(run, policy=Policy(2), free=lambda folder: 3 if 5 in run.steps() else 1 << 30).clean()
+    assert run.steps() == [7, 6]
+
+
 def test_starts_that_die_soon_do_not_push_out_the_checkpoints_before(run: RunDirectory) -> None:
     for step in (7, 8, 9, 10):
         to_memory(run, step, after=catalogue.resume_order(run)[0])

@@ -9,10 +9,11 @@ import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+import xxhash
 
 from tests.fake import FakeSnapshot
 from trainerd.checkpoints import catalogue, latest, manifest, saver_checkpoints
@@ -20,6 +21,7 @@ from trainerd.checkpoints.checkpoint_state import StateFile
 from trainerd.checkpoints.disk_space import NoRoomError
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Policy
+from trainerd.checkpoints.snapshot import Earlier, no_earlier
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import StorageError
 from trainerd.rundir.paths import RunDirectory
@@ -214,6 +216,46 @@ def test_what_the_last_checkpoint_took_is_needed_again(rundir: RunDirectory) -> 
     rundir.manifest(1).write_bytes(larger.to_bytes())
     with pytest.raises(NoRoomError, match=r"it needs 51\.0 MiB"):
         CheckpointStore(rundir, free=lambda folder: 20 << 20).publish(FakeSnapshot(2, 2.0), About("test"))
+
+
+FROZEN = 4 << 20
+
+
+@dataclass(frozen=True)
+class TunedSnapshot(FakeSnapshot):
+    """A snapshot with a large file of what does not change."""
+
+    frozen: int = 0
+    disk_is_full: bool = False
+
+    @property
+    def size(self) -> int:
+        return FROZEN + 100
+
+    def write(self, prefix: Path, moved: Callable[[int], None], earlier: Earlier = no_earlier) -> dict[str, str]:
+        super().write(prefix, moved)
+        path, content = prefix.with_name(prefix.name + ".frozen"), bytes([self.frozen]) * FROZEN
+        digest = xxhash.xxh3_128_hexdigest(content)
+        if not earlier(digest, path):
+            if self.disk_is_full:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            path.write_bytes(content)
+        return {path.name: digest}
+
+
+def test_what_checkpoints_share_needs_no_room(rundir: RunDirectory) -> None:
+    free = [100 << 20]
+    store = CheckpointStore(rundir, policy=Policy(5), free=lambda folder: free[0])
+    store.publish(TunedSnapshot(1, 1.0), About("test"))
+    store.publish(TunedSnapshot(2, 1.0), About("test"))
+    for path in rundir.path.glob("*.frozen"):
+        os.utime(path, (1.0, 1.0))  # a fresh copy is due, and waits for room
+    free[0] = 2 << 20
+    store.publish(TunedSnapshot(3, 1.0, disk_is_full=True), About("test"))
+    assert rundir.steps() == [3, 2, 1] and store.written < 1000
+    with pytest.raises(NoRoomError, match=r"it needs 5\.0 MiB, and 2\.0 MiB are free"):  # what is frozen has changed
+        store.publish(TunedSnapshot(4, 1.0, frozen=1, disk_is_full=True), About("test"))
+    assert rundir.steps() == [3, 2, 1] and not rundir.stagings()
 
 
 def test_where_there_is_no_room_the_newest_stays_and_the_save_is_refused(rundir: RunDirectory) -> None:

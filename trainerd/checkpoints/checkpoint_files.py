@@ -57,25 +57,33 @@ class CheckpointFiles:
         """Record that a checkpoint was published."""
         self._manifests[manifest.step] = manifest
 
-    def link(self, digest: str, target: Path) -> bool:
+    def shared_bytes(self, manifest: Manifest) -> int:
+        """Return how many bytes of a checkpoint are in files of others too."""
+        others = [each for step, each in self._readable(self._rundir.steps()).items() if step != manifest.step]
+        theirs = {record.xxh128 for each in others for record in each.files.values()}
+        return sum(record.bytes for record in manifest.files.values() if record.xxh128 in theirs)
+
+    def link(self, digest: str, target: Path, *, any_copy: bool) -> bool:
         """Give a file of an earlier checkpoint a second name.
 
-        Two copies of it exist at least, and one that is not older than a day, so that damage to one file does not take
-        all checkpoints.
+        Two copies of it exist at least, and one that is not older than a day, if there is room. So damage to one file
+        does not take all checkpoints.
 
         Args:
           digest: the 128-bit XXH3 of its content.
           target: the second name, which is free.
+          any_copy: whether one copy is enough, whatever its age, since there is no room for another.
 
         Returns:
           Whether there is such a file, and the file system has second names.
         """
         copies = dict[int, tuple[int, float, Path]]()  # by inode: its last step, when it was written, a name
-        for step, known in sorted(self._manifests.items()):
+        for step, known in sorted(self._readable(self._rundir.steps()).items()):
             for name, record in known.files.items():
                 if record.xxh128 == digest and (found := safe_paths.lstat(self._rundir.path / name)) is not None:
                     copies[found.st_ino] = (step, found.st_mtime, self._rundir.path / name)
-        if len(copies) < _COPIES or time.time() - max(at for _, at, _ in copies.values()) > _FRESH_SECS:
+        is_due = len(copies) < _COPIES or time.time() - max(at for _, at, _ in copies.values()) > _FRESH_SECS
+        if not copies or (is_due and not any_copy):
             return False
         return safe_paths.link(min(copies.values())[2], target)  # in turns, so that each stays with one of the newest
 

@@ -6,18 +6,20 @@ The order of a publish is DESIGN's: data, index, manifest, `checkpoint`. No mani
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from trainerd import text
 from trainerd.checkpoints import catalogue, checkpoint_state
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.checkpoint_files import CheckpointFiles
 from trainerd.checkpoints.checkpoint_state import StateFile
-from trainerd.checkpoints.disk_space import DiskSpace
+from trainerd.checkpoints.disk_space import DiskSpace, NoRoomError
 from trainerd.checkpoints.manifest import About, FileRecord, Manifest
 from trainerd.checkpoints.memory_tier import MemoryTier
 from trainerd.checkpoints.retention import Policy
@@ -75,6 +77,7 @@ class CheckpointStore:
         self._timer = timer
         self._before: int | None = None
         self._given_up: list[int] = []  # by retention, oldest first, and not deleted yet
+        self._has_policy = policy is not None
         self._progress = SaveProgress(at)
         self._enter = self._progress.enter
         self._files = CheckpointFiles(rundir, policy or Policy(), self._enter)
@@ -93,6 +96,7 @@ class CheckpointStore:
 
     def keep(self, policy: Policy) -> None:
         """Keep checkpoints by this policy from now on."""
+        self._has_policy = True
         if policy != self._files.policy:
             self._given_up = []  # the next save decides again
         self._files.keep(policy)
@@ -126,9 +130,7 @@ class CheckpointStore:
         step, started, at = snapshot.step, self._timer(), time.time()
         lock.require_in_place(self._rundir)
         with storage(f"write the checkpoint of step {step} in {self._rundir.path}"):
-            self._enter("room")
-            self.space.make(snapshot, before=self._step_before(step), trained_secs=about.trained_secs)
-            manifest = self._write(snapshot, at, about)
+            manifest = self._write_with_room(snapshot, at, about)
             newest = self._before if self._before is not None and step < self._before else step
             self._given_up = self._name(newest)
         self._before = newest
@@ -146,11 +148,33 @@ class CheckpointStore:
         self.tidy()
         return saved
 
-    def _write(self, snapshot: Writable, at: float, about: About) -> Manifest:
-        """Write all files of a checkpoint and publish it, or leave nothing of it."""
+    def _write_with_room(self, snapshot: Writable, at: float, about: About) -> Manifest:
+        """Make room for a checkpoint, and write it.
+
+        Room for what no other checkpoint has may be too little: what was the same may have changed.
+        """
+        stays = [] if self._has_policy else self._rundir.steps()
+        facts: Any = {"before": self._step_before(snapshot.step), "trained_secs": about.trained_secs, "stays": stays}
+        self._enter("room")
+        has_room = self.space.make(snapshot, **facts)
+        try:
+            return self._write(snapshot, at, about, has_room=has_room)
+        except OSError as error:
+            if has_room or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+        self.space.make(snapshot, **facts, is_whole=True)
+        return self._write(snapshot, at, about, has_room=True)
+
+    def _write(self, snapshot: Writable, at: float, about: About, *, has_room: bool) -> Manifest:
+        """Write all files of a checkpoint and publish it, or leave nothing of it.
+
+        Args:
+          snapshot, at, about: the state.
+          has_room: whether there is room for all of its files; else it shares what it can.
+        """
         staging = self._progress.begin(self._rundir.staging(snapshot.step))
         try:
-            manifest = self._stage(snapshot, staging, at, about)
+            manifest = self._stage(snapshot, staging, at, about, has_room=has_room)
             lock.require_in_place(self._rundir)  # it may have taken long
             self._publish(manifest, staging)
         except OSError:
@@ -181,8 +205,8 @@ class CheckpointStore:
     def _take_from_memory(self) -> None:
         """Make a checkpoint of what a killed process had in memory, if it is the continuation of the newest one.
 
-        Nothing is deleted for it. A rollback that is under way has left it behind, and so has a program that has saved
-        with a Saver of its own.
+        Others are deleted for it as for a save, if the policy is known. A rollback that is under way has left it
+        behind, and so has a program that has saved with a Saver of its own.
         """
         rundir, found = self._rundir, self.memory.newest()
         left_behind = (rundir.rollback_moves, rundir.rollback_returns)
@@ -192,13 +216,14 @@ class CheckpointStore:
         if found.manifest.before != self._before or (self._before or 0) >= found.step:
             return
         with storage(f"write the checkpoint of step {found.step} in {rundir.path}"):
-            if not self.space.has(found.size):
+            try:
+                self._write_with_room(found, found.manifest.at, found.about)
+            except NoRoomError as error:
                 raise StorageError(
                     f"step {found.step} is in memory, where the process that was killed left it, and {rundir.path} has "
-                    f"no room for its {text.size(found.size)}. Free some space on that file system; or remove "
+                    f"no room for its {text.size(error.needed)}. Free some space on that file system; or remove "
                     f"{found.folder.parent} to resume from the last checkpoint."
-                )
-            self._write(found, found.manifest.at, found.about)
+                ) from None
             self._write_state_file(found.step)
         self._finish_publish(found.step)
         self.memory.clear()
@@ -261,7 +286,7 @@ class CheckpointStore:
 
     # ------------------------------------------------------------------ a publish
 
-    def _stage(self, snapshot: Writable, staging: Path, at: float, about: About) -> Manifest:
+    def _stage(self, snapshot: Writable, staging: Path, at: float, about: About, *, has_room: bool) -> Manifest:
         """Write all files of a checkpoint, its manifest among them, and put them on disk."""
         self._enter("stage")
         _remove_staging(staging)
@@ -271,7 +296,8 @@ class CheckpointStore:
         linked = list[str]()
 
         def earlier(digest: str, path: Path) -> bool:
-            linked.extend([path.name] if (is_linked := self._files.link(digest, path)) else [])
+            is_linked = self._files.link(digest, path, any_copy=not has_room)
+            linked.extend([path.name] if is_linked else [])
             return is_linked
 
         digests = snapshot.write(prefix, self._progress.moved, earlier)

@@ -21,6 +21,7 @@ from trainerd.copies.parts import FileParts
 from trainerd.copies.plan import CopySituation, garbage
 from trainerd.copies.status import CopyStatus, read_copy_status
 from trainerd.errors import ConfigError, CopyError, InUseError, NotRunningError
+from trainerd.history.lines import lines
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.runs import stamp_of
 from trainerd.rundir.state import State
@@ -44,12 +45,14 @@ class CopiedRun:
       job: its config and source; None for a program that has no config.
       policy: which checkpoints the copy keeps.
       writer: names this run directory at the destination.
+      to: the URL of the destination, for a status that is written before the copy is open.
     """
 
     rundir: RunDirectory
     job: JobFiles | None
     policy: Policy
     writer: CopyWriter
+    to: str = ""
 
 
 class Copier:
@@ -139,7 +142,8 @@ class Copier:
         if about is not None and about.run_id != own.run_id:
             named = f" {about.name!r}" if about.name else ""
             raise ConfigError(
-                f"{self._copy.url} holds the copy of another run{named}. Choose another URL for this one."
+                f"{self._copy.url} holds the copy of another run{named}, and keeps it. Choose another URL for this "
+                f"one. `trainerd fetch {self._copy.url} DIR` restores the other one."
             )
         if about is not None and about.writer is not None and about.writer != own.writer and not takes_over:
             raise InUseError(
@@ -190,8 +194,8 @@ class Copier:
         return False
 
     def failed(self, error: Exception) -> None:
-        """Say in the status that a look has failed."""
-        self._say(error=str(error), sending=None)
+        """Say in the status that a look has failed, or that the copy could not be opened."""
+        self._say(to=self._status.to or self._run.to, error=str(error), sending=None)
 
     def _complete(self) -> dict[int, Manifest]:
         """Return the checkpoints that are copied."""
@@ -294,7 +298,8 @@ class Copier:
         last = self._indexes.get(max(self._numbers, default=0))
         number = max(self._numbers, default=0) + 1
         named = (self._run_id, self._rundir.basename, self._clock())
-        index = CopyIndex(FORMAT, number, *named, list(found.order), files, logdir)
+        went_back_at = max((line.at for line in lines(self._rundir)), default=None)
+        index = CopyIndex(FORMAT, number, *named, list(found.order), files, logdir, went_back_at)
         if last is None or replace(index, number=last.number, at=last.at) != last:
             self._numbers.add(number)  # also if this fails: what it leaves has that name
             self._copy.put_index(index)

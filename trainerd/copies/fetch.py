@@ -142,7 +142,7 @@ def _fetch_checkpoints(
     found = copy.manifests(rundir, index.order)
     if not found:
         raise DataError(f"{copy.url} has no checkpoint yet: its first copy has not ended.")
-    order = [step for step in index.order if step in found] if index.order else sorted(found, reverse=True)
+    order = [step for step in _order(copy, index) if step in found] if index.order else sorted(found, reverse=True)
     rest = sorted(found.keys() - set(order), reverse=True)
     chosen = [] if where is None else _chosen(copy, rundir, found, order, where)
     done, missing = list[int](), list[int]()
@@ -168,6 +168,20 @@ def _fetch_checkpoints(
         safe_paths.remove(rundir.evaluations(step), missing_ok=True)
         safe_paths.remove(rundir.pin(step), missing_ok=True)
     return done, missing
+
+
+def _order(copy: RunCopy, index: CopyIndex) -> list[int]:
+    """Return the steps at which the run resumes, in the order in which they are tried.
+
+    A copier that was killed may have named steps in its list alone. So those of the lists before follow, unless the run
+    has gone back since.
+    """
+    order = list(index.order)
+    for number in copy.index_numbers():
+        older = copy.index(number) if number < index.number else None
+        if older is not None and older.went_back_at == index.went_back_at:
+            order += [step for step in older.order if step < min(order)]
+    return order
 
 
 def _nothing_to_resume_from(copy: RunCopy, order: Sequence[int], rest: Sequence[int]) -> DataError:

@@ -81,6 +81,7 @@ class CopyIndex:
       order: the steps at which the run resumes, in the order in which they are tried. Others were left behind.
       files: the path of each file to its parts.
       logdir: the run directory, relative to the config's folder.
+      went_back_at: when the run went back last, in seconds since 1970 (UTC); None if it never did.
     """
 
     format: int
@@ -91,6 +92,7 @@ class CopyIndex:
     order: list[int] = field(default_factory=list)
     files: dict[str, list[FileRecord]] = field(default_factory=dict)
     logdir: str = "run"
+    went_back_at: float | None = None
 
     def to_bytes(self) -> bytes:
         """Return the content of its file: JSON, with its own checksum as the last field."""

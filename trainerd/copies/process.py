@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from trainerd.checkpoints.retention import Policy
 from trainerd.config.schema import Config
 from trainerd.copies.copier import CopiedRun, Copier
 from trainerd.copies.layout import CopyWriter, RunCopy
-from trainerd.errors import CopyError, InUseError, StorageError
+from trainerd.errors import CopyError, InUseError, StorageError, TrainerdError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import read_state
 from trainerd.system.backoff import Backoff
@@ -26,6 +27,7 @@ from trainerd.system.regular_files import open_to_append
 log = logging.getLogger(__name__)
 
 LOOK_SECS = 1.0
+_POLL_SECS = 0.1
 _FIRST_WAIT_SECS, _MOST_WAIT_SECS = 2.0, 300.0
 _MACHINE_ID = Path("/etc/machine-id")
 
@@ -53,24 +55,39 @@ def writer_of(rundir: RunDirectory) -> CopyWriter:
 
 
 @contextlib.contextmanager
-def only_copier(rundir: RunDirectory) -> Iterator[None]:
+def only_copier(rundir: RunDirectory, patience_secs: float = 0.0) -> Iterator[None]:
     """Be the only process that copies this run, while the block runs.
+
+    Args:
+      rundir: the run directory.
+      patience_secs: for which another one may continue: it may be about to end.
 
     Raises:
       InUseError: another one does.
     """
+    deadline = time.monotonic() + patience_secs
     with contextlib.ExitStack() as stack:
         with storage(f"write {rundir.copying}"):
             descriptor = open_to_append(rundir.copying)
             stack.callback(os.close, descriptor)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InUseError(
-                    f"another process copies {rundir.path} already: it holds {rundir.copying}. Stop it (Ctrl-C, or "
-                    "`systemctl stop trainerd-copy@NAME`), then run the command again."
-                ) from None
+            while not _is_locked(descriptor):
+                if time.monotonic() >= deadline:
+                    raise InUseError(
+                        f"another process copies {rundir.path} already: it holds {rundir.copying}. Stop it (Ctrl-C, "
+                        "or `systemctl stop trainerd-copy@NAME`; the one of the trainer ends with the run), then "
+                        "run the command again."
+                    )
+                time.sleep(_POLL_SECS)
         yield
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Lock a file. Returns False if another process has."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def copy_once(run: CopiedRun, copy: RunCopy, *, takes_over: bool = False) -> Copier:
@@ -86,16 +103,27 @@ def copy_once(run: CopiedRun, copy: RunCopy, *, takes_over: bool = False) -> Cop
     """
     copier = Copier(run)
     try:
-        copier.open(copy, read_state(run.rundir.state), takes_over=takes_over)
-        while copier.check():
-            pass
+        _copy_all(copier, run, copy, takes_over=takes_over)
     except (CopyError, StorageError) as error:
         copier.failed(error)
         raise
     return copier
 
 
-def follow(run: CopiedRun, connect: Callable[[], RunCopy], stop: threading.Event, *, takes_over: bool = False) -> None:
+def _copy_all(copier: Copier, run: CopiedRun, copy: RunCopy, *, takes_over: bool = False) -> None:
+    copier.open(copy, read_state(run.rundir.state), takes_over=takes_over)
+    while copier.check():
+        pass
+
+
+def follow(
+    run: CopiedRun,
+    connect: Callable[[], RunCopy],
+    stop: threading.Event,
+    *,
+    takes_over: bool = False,
+    is_over: Callable[[], bool] = lambda: False,
+) -> None:
     """Copy a run as it trains, until it is stopped. An error of the destination or of the disk is tried again.
 
     Args:
@@ -103,9 +131,11 @@ def follow(run: CopiedRun, connect: Callable[[], RunCopy], stop: threading.Event
       connect: opens its copy.
       stop: is set when it is to stop.
       takes_over: see `Copier.open`.
+      is_over: whether no process trains the run. This returns when all of it is copied then.
 
     Raises:
       ConfigError, InUseError, DataError, NotRunningError: trying again would not help.
+      CopyError, StorageError: the run is over, and many tries have failed.
     """
     copier, backoff = Copier(run, stopped=stop.is_set), Backoff(_FIRST_WAIT_SECS, _MOST_WAIT_SECS)
     while not stop.is_set():
@@ -114,6 +144,10 @@ def follow(run: CopiedRun, connect: Callable[[], RunCopy], stop: threading.Event
                 copier.open(copy, read_state(run.rundir.state), takes_over=takes_over)
                 takes_over = False
                 while not stop.is_set():
+                    if is_over():
+                        _copy_all(copier, run, copy)
+                        if is_over():  # it may have been started again meanwhile
+                            return
                     has_more = copier.check()
                     backoff.succeeded()
                     if not has_more:
@@ -123,6 +157,15 @@ def follow(run: CopiedRun, connect: Callable[[], RunCopy], stop: threading.Event
                 return
             wait = backoff.failed()
             log.warning("copy failed: %s Next try in %.0f s", error, wait, extra={"event": "copy-failed"})
-            with contextlib.suppress(StorageError):
-                copier.failed(error)
+            _say_failed(copier, error)
+            if wait >= _MOST_WAIT_SECS and is_over():
+                raise
             stop.wait(wait)
+        except TrainerdError as error:
+            _say_failed(copier, error)
+            raise
+
+
+def _say_failed(copier: Copier, error: TrainerdError) -> None:
+    with contextlib.suppress(StorageError):
+        copier.failed(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from trainerd.config.schema import Config
@@ -15,6 +15,7 @@ from trainerd.errors import TrainerdError, full_message
 from trainerd.loop.outcome import Outcome
 from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.reporter import Observer
 from trainerd.rundir.state import UNMANAGED, Phase, State
 from trainerd.system.exit import end
 from trainerd.system.fork import undone_in_children
@@ -26,10 +27,15 @@ class StartError(TrainerdError):
     summary = "the daemon could not begin"
 
 
-def start(config: Config, overrides: Callable[[Config], Config]) -> str:
+def start(config: Config, overrides: Callable[[Config], Config], observers: Sequence[Observer] = ()) -> str:
     """Start a daemon that trains, and wait until it does.
 
     The lock is taken before the fork: of several starts at once all but one fail here.
+
+    Args:
+      config: what to train.
+      overrides: see `TrainerProcess`.
+      observers: are called in the daemon with each new state.
 
     Returns:
       A line for the person who started it.
@@ -44,7 +50,7 @@ def start(config: Config, overrides: Callable[[Config], Config]) -> str:
         child = os.fork()
         if child == 0:
             os.close(reader)
-            _become_daemon(config, overrides, held, writer)
+            _become_daemon(config, overrides, observers, held, writer)
     # Closing its file here does not give the lock back: the daemon has it too.
     os.close(writer)
     with os.fdopen(reader, encoding="utf-8") as pipe:
@@ -101,14 +107,20 @@ class _Parent:
             self._descriptor = None
 
 
-def _become_daemon(config: Config, overrides: Callable[[Config], Config], held: lock.Lock, writer: int) -> None:
+def _become_daemon(
+    config: Config,
+    overrides: Callable[[Config], Config],
+    observers: Sequence[Observer],
+    held: lock.Lock,
+    writer: int,
+) -> None:
     """Detach, train, and end this process. Never returns: the caller's frames belong to the parent."""
     code = 70
     parent = _Parent(writer)
     try:
         detach(config.folder, [*held.descriptors, writer])
         process = TrainerProcess(
-            config, overrides=overrides, observers=[parent.observe], capture=True, ended=parent.report_end
+            config, overrides=overrides, observers=[parent.observe, *observers], capture=True, ended=parent.report_end
         )
         with undone_in_children(parent.leave):
             outcome = process.run_locked(held)

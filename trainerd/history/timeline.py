@@ -55,6 +55,7 @@ class TimelineEntry:
       bytes: the size of its files.
       metrics: the last value of each metric at its boundary, and the metrics of its evaluations.
       measured: the step at which each metric was measured, of those that a step does not return.
+      input_bytes: how much of its files is the position of the input; 0 if that is little, or not known.
       marks: what else it is.
       line: the number of the earlier line that it is of; None for the present one.
       minimum: the smoothed loss, if it was kept as a minimum of that; else None.
@@ -70,6 +71,7 @@ class TimelineEntry:
     line: int | None = None
     minimum: float | None = None
     measured: Mapping[str, int] = field(default_factory=dict)
+    input_bytes: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry as JSON's types. JSON has no NaN and no infinity: they become null."""

@@ -95,7 +95,7 @@ class Run:
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config
-        self.store = CheckpointStore(rundir, timer=timer)
+        self.store = CheckpointStore(rundir, policy=_policy(config, rundir), timer=timer)
         self.recorder = Recorder(
             rundir, reporter, events, section=lambda name: self.section(name, is_service=True), timer=timer
         )

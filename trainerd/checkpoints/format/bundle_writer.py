@@ -21,11 +21,12 @@ import numpy as np
 import tensorflow as tf
 import xxhash
 from crc32c import crc32c
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleHeaderProto
 
 from trainerd.checkpoints.format import sstable
-from trainerd.checkpoints.format.direct_io import BLOCK, IN_PLACE, DirectFile, address
+from trainerd.checkpoints.format.direct_io import BLOCK, IN_PLACE, LOT, DirectFile, address
 from trainerd.checkpoints.format.os_errors import as_os_errors
 from trainerd.checkpoints.format.rewritten_file import RewrittenFile
 from trainerd.checkpoints.format.unchanged import Unchanged
@@ -200,6 +201,15 @@ def write(
     return digests
 
 
+def keys_of_unchanged(prefix: Path) -> list[str]:
+    """Return the keys of the tensors that a checkpoint has in the file of those that did not change."""
+    try:
+        entries = sstable.read(prefix.with_name(f"{prefix.name}.index").read_bytes())
+        return [key.decode() for key, entry in entries.items() if key and BundleEntryProto.FromString(entry).shard_id]
+    except (OSError, sstable.TableError, DecodeError, UnicodeDecodeError):
+        return []  # another program's
+
+
 def _data_paths(prefix: Path, count: int) -> list[Path]:
     """Return the paths of so many data files, and remove those of an earlier state that had another number."""
     paths = [prefix.with_name(f"{prefix.name}.data-{number:05}-of-{count:05}") for number in range(count)]
@@ -230,17 +240,37 @@ def _write_unchanged(
 
     Its content depends on nothing else, such as the place of a tensor in memory: it is the same when written again.
     """
-    if unchanged.digest is not None and earlier(unchanged.digest, path):
-        return unchanged.digest
-    unchanged.rewrite()
-    with _opened(path) as file:
+
+    def append_to(file: DirectFile | RewrittenFile | _Nowhere) -> str:
         appending = _Appending(file, moved, shard=1)
         for item in items:
             memory = _memory(item.tensor)
             place = appending.tensor(item, memory, refuse_nan)
             unchanged.place(item.key, memory, item.form.entry + bytes(place.SerializeToString()))
+        return appending.digest.hexdigest()
+
+    digest = append_to(_Nowhere()) if unchanged.digest is None else unchanged.digest  # an earlier process may have it
+    if earlier(digest, path):
+        return unchanged.written(digest)
+    unchanged.rewrite()
+    with _opened(path) as file:
+        digest = append_to(file)
         file.finish()
-    return unchanged.written(appending.digest.hexdigest())
+    return unchanged.written(digest)
+
+
+class _Nowhere:
+    """A file that is not written: what is appended is only measured."""
+
+    lot = LOT
+    is_direct = False
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def write(self, content: memoryview) -> None:
+        """Count bytes."""
+        self.size += len(content)
 
 
 class _Appending:
@@ -255,7 +285,9 @@ class _Appending:
       digest: of all that was appended.
     """
 
-    def __init__(self, file: DirectFile | RewrittenFile, moved: Callable[[int], None], *, shard: int = 0) -> None:
+    def __init__(
+        self, file: DirectFile | RewrittenFile | _Nowhere, moved: Callable[[int], None], *, shard: int = 0
+    ) -> None:
         self._file = file
         self._shard = shard
         self._is_aligned = shard == 0 and file.is_direct

@@ -126,6 +126,10 @@ class Snapshotter:
         self._room = room
         self._unchanged = Unchanged()
 
+    def resume(self, prefix: Path) -> None:
+        """Record that the state is that of a checkpoint: it shares its file of what does not change."""
+        self._unchanged.expect(bundle_writer.keys_of_unchanged(prefix))
+
     def prepare(self) -> None:
         """Read all once, for nothing: TensorFlow optimizes a graph at its first call, which takes seconds if it is
         large."""

@@ -7,7 +7,7 @@ copy, as of a GPU, is compared by its hash. So it does not matter what writes: a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +69,10 @@ class Unchanged:
             return same
         self.digest, self._placed = None, {}
         return same | new if kept + added >= WORTHWHILE else set()
+
+    def expect(self, keys: Iterable[str]) -> None:
+        """Take tensors as candidates that did not change before the checkpoint from which the run resumes."""
+        self._stable.update(keys)
 
     def rewrite(self) -> None:
         """Record that no file of an earlier checkpoint can be shared: those that are the same are written again."""

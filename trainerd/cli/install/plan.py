@@ -49,11 +49,13 @@ class Plan:
       files: all files, in their order.
       config: the config of the service.
       service: the unit.
+      copier: the unit that copies the run elsewhere; None for none.
     """
 
     files: tuple[File, ...]
     config: Path
     service: SystemdService
+    copier: SystemdService | None = None
 
 
 def make_plan(user: bool, name: str | None, config_path: Path | None) -> Plan:

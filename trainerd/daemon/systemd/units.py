@@ -11,6 +11,7 @@ _LIFE = ("Type", "NotifyAccess", "ExecStart", "ExecReload", "KillMode", "Restart
 _ENDS = ("RestartPreventExitStatus", "TimeoutStartSec", "TimeoutStopSec", "TimeoutAbortSec", "WatchdogSec", "OOMPolicy")
 _LIMITS = ("LimitCORE", "UMask", "NoNewPrivileges", "RestrictSUIDSGID", "RestrictRealtime", "LockPersonality")
 FOR_USERS = frozenset((*_WHOLE, *_LIFE, *_ENDS, *_LIMITS, "SystemCallArchitectures"))
+_OF_SYSTEM_UNITS = ("%C/", "%d/")  # the folders for the cache and the credentials
 _USER_PREAMBLE = "# A unit of one user's own service manager. See docs/systemd.md."
 
 
@@ -71,7 +72,8 @@ def render(template: str, exec_start: str, *, user: bool = False) -> str:
 
 
 def _is_for_users(name: str, value: str) -> bool:
-    return name in FOR_USERS and not value.startswith("HOME=")
+    names_folder = name == "Environment" and any(place in value for place in _OF_SYSTEM_UNITS)
+    return name in FOR_USERS and not names_folder
 
 
 def _for_user(text: str) -> str:
@@ -81,13 +83,18 @@ def _for_user(text: str) -> str:
     return "\n\n".join([_USER_PREAMBLE, *(block.strip("\n") for block in blocks if block.strip())]) + "\n"
 
 
+def without_instance(template: str) -> str:
+    """Return the unit of the one run that has no name, from the template for several."""
+    return template.replace(" (%i)", "").replace("-%i", "").replace("%i-", "")
+
+
 def quote(argument: str) -> str:
     """Return one argument of a command, quoted for systemd to read back. See systemd.service(5), "Command lines".
 
     Raises:
       ValueError: it holds a line break or another control character.
     """
-    return _quoted(argument).replace("$", "$$")
+    return quote_path(argument).replace("$", "$$")
 
 
 def quote_program(path: str) -> str:
@@ -98,10 +105,15 @@ def quote_program(path: str) -> str:
     """
     if "$" in path:
         raise ValueError(f"systemd cannot run a program with a $ in its path: {path}")
-    return _quoted(path)
+    return quote_path(path)
 
 
-def _quoted(text: str) -> str:
+def quote_path(text: str) -> str:
+    """Return the value of a setting that is a path, quoted for systemd.
+
+    Raises:
+      ValueError: it holds a line break or another control character.
+    """
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in text):
         raise ValueError(f"a unit cannot hold a path with a line break or a control character: {text!r}")
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")

@@ -104,6 +104,7 @@ class FunctionSession(Session):
         self._step = self._trace(job.train_step)
         self._loop = self._make_loop([LOSS] if stop_on_nan else [])
         self._has_read = False  # since it was made or restored
+        self._read_from: Path | None = None  # the checkpoint that was restored last
         self._room = gpu_room()
         self._exact_input = exact_input and self._iterator is not None
         if self._exact_input:
@@ -177,6 +178,8 @@ class FunctionSession(Session):
         """Have the graph's own flag follow this one."""
         flag.bind(self._loop.set_raised)
         self._snapshotter.prepare()
+        if self._read_from is not None:
+            self._snapshotter.resume(self._read_from)
 
     def run_until(self, limit: int) -> Steps:
         """Run steps in the graph until the flag is raised, or another of the contract's reasons."""
@@ -206,6 +209,7 @@ class FunctionSession(Session):
         """Read a checkpoint into the model, the optimizer, the input and the global step."""
         self._read(prefix)
         self._restore_copies(prefix)
+        self._read_from = prefix
 
     def _restore_copies(self, prefix: Path) -> None:
         """Restore what each device has for itself."""

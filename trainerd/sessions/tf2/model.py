@@ -238,6 +238,8 @@ class CheckpointModel(Model):
             names = self._names(hidden)
             beside = hidden | self._copies(hidden)
             self._snapshotter = Snapshotter(self._checkpoint, beside, refuse_nan=False, names=names, room=self._room)
+            if self._read_from is not None:
+                self._snapshotter.resume(self._read_from)
             if not self._objects:  # a program may make a new iterator each epoch: one warning is enough
                 for iterator in self._tracked.iterators():
                     require_saved_order(dataset_of(iterator), refuse=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+from dataclasses import replace
 
 import click
 
@@ -22,6 +23,7 @@ from trainerd.copies.process import copy_once, follow, only_copier, policy_of, w
 from trainerd.daemon import logs
 from trainerd.errors import ConfigError, NotRunningError, UsageError
 from trainerd.history.run_job import is_program, job_of
+from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system.process_identity import be_modest
 from trainerd.text import counted
@@ -51,12 +53,18 @@ SENDS = "sends files of the run elsewhere"
     is_flag=True,
     help="Become the writer of a copy that another machine or run directory wrote.",
 )
-def command(run: options.RunOptions, to: str | None, once: bool, max_mbit: float | None, take_over: bool) -> None:
+@click.option("--while-training", is_flag=True, help="Exit when no process trains the run and all of it is copied.")
+def command(
+    run: options.RunOptions, to: str | None, once: bool, max_mbit: float | None, take_over: bool, while_training: bool
+) -> None:
     """Copy checkpoints, events, config and source of a run to a URL, and each new checkpoint as it appears.
 
-    It runs beside the trainer at low priority, until Ctrl-C or SIGTERM. A checkpoint counts as copied when its bytes
-    were verified at the destination. `trainerd fetch URL DIR` restores the run on any machine.
+    `trainerd run` and `trainerd start` start it for a config with `[copy]`. It runs beside the trainer at low priority,
+    until Ctrl-C or SIGTERM. A checkpoint counts as copied when its bytes were verified at the destination. `trainerd
+    fetch URL DIR` restores the run on any machine.
     """
+    if once and while_training:
+        raise UsageError("--once and --while-training contradict each other.")
     rundir = options.run_to_change(run)
     try:
         require_run(rundir)
@@ -84,7 +92,13 @@ def command(run: options.RunOptions, to: str | None, once: bool, max_mbit: float
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, frame: stop.set())
         with logs.shown("info"):
-            follow(copied, lambda: connect(destination, most), stop, takes_over=take_over)
+            follow(
+                replace(copied, to=str(destination)),
+                lambda: connect(destination, most),
+                stop,
+                takes_over=take_over,
+                is_over=lambda: while_training and read_holder(rundir) is None,
+            )
 
 
 def run_to_copy(rundir: RunDirectory, run: options.RunOptions) -> tuple[Config | None, CopiedRun]:

@@ -20,6 +20,8 @@ from trainerd.rundir import request_files
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.state import Phase, read_state
 
+_PATIENCE_SECS = 60.0  # for the copier beside the trainer, which copies the last step too
+
 
 @click.command(
     "move",
@@ -41,18 +43,18 @@ def command(run: options.RunOptions, url: str) -> None:
     """Pause a run, copy all of it to URL, verify the copy, and print what resumes the run on another machine.
 
     The copy is then free for the other machine to write to. Nothing is deleted here: do not start the run here again.
-    Stop `trainerd copy` of this run first.
+    First stop a `trainerd copy` that you have started yourself. The one beside the trainer ends with the pause.
     """
     rundir = options.run_to_change(run)
     require_run(rundir)
     as_owner.require_owner(rundir, SENDS)
     config, copied = run_to_copy(rundir, run)
     destination = destination_of(url, config)
-    with only_copier(rundir):
-        if (holder := read_holder(rundir)) is not None:
-            request_files.append(rundir.pause, "")
-            say(f"asked process {holder.pid} to pause")
-            requests.wait_for_end(holder)
+    if (holder := read_holder(rundir)) is not None:
+        request_files.append(rundir.pause, "")
+        say(f"asked process {holder.pid} to pause")
+        requests.wait_for_end(holder)
+    with only_copier(rundir, _PATIENCE_SECS):
         state = read_state(rundir.state)
         if state is not None and state.phase not in (Phase.PAUSED, Phase.FINISHED):
             raise NotRunningError(

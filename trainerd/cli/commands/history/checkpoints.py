@@ -26,8 +26,6 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import read_state
 from trainerd.text import figure, size
 
-_REASON = 3  # its column
-
 
 @click.command(
     "checkpoints",
@@ -42,10 +40,11 @@ _REASON = 3  # its column
 def command(run: options.RunOptions, as_json: bool) -> None:
     """Show the checkpoints of a run: step, time, size, reason, metrics and marks. The newest step is the last line.
 
-    The command reads the manifests and does not verify the files.
+    A column `input` shows how much of each is the position of the dataset, such as a shuffle buffer, if that is a MiB
+    or more. The command reads the manifests, and the indexes of large checkpoints. It does not verify the files.
     """
     rundir = options.find_rundir(run)
-    entries = _with_copies(timeline(rundir), read_copy_status(rundir))
+    entries = _with_inputs(_with_copies(timeline(rundir), read_copy_status(rundir)))
     if rollback.is_under_way(rundir) and read_holder(rundir) is None:
         say(f"a rollback was cut short, and a checkpoint may be missing here. {rollback.FINISHES}", err=True)
     if as_json:
@@ -80,6 +79,17 @@ def _with_copies(entries: Sequence[TimelineEntry], status: CopyStatus | None) ->
     ]
 
 
+def _with_inputs(entries: Sequence[TimelineEntry]) -> list[TimelineEntry]:
+    """Add how large the positions of inputs are, of checkpoints in which one may be large."""
+    from trainerd.checkpoints.format import input_size  # beside what imports TensorFlow
+
+    sizes = [input_size.input_bytes(each.path) if each.bytes >= input_size.LARGE else 0 for each in entries]
+    return [
+        replace(each, input_bytes=found if found >= input_size.LARGE else 0)
+        for each, found in zip(entries, sizes, strict=True)
+    ]
+
+
 def table(entries: Sequence[TimelineEntry], room: int | None) -> str:
     """Return the entries as a table, with as many metrics as fit.
 
@@ -88,25 +98,27 @@ def table(entries: Sequence[TimelineEntry], room: int | None) -> str:
       room: the width of the terminal, in characters; None: as wide as need be.
     """
     names = list(dict.fromkeys(name for entry in reversed(entries) for name in entry.metrics))
-    left = [("step", "when", "size", "reason"), *map(_left, entries)]
+    left = [("step", "when", "size", "input", "reason"), *map(_left, entries)]
     right = [("marks",), *((", ".join(_marks(entry)),) for entry in entries)]
     metrics = [[" ".join(name.split()), *(_metric(entry, name) for entry in entries)] for name in names]
-    columns = [*zip(*left, strict=True)]
+    columns = [column for column in zip(*left, strict=True) if any(column[1:]) or column[0] != "input"]
+    reason = len(columns) - 1
     used = sum(map(width, columns)) + len(GAP) * len(columns) + width([text for (text,) in right])
     shown, limit = 0, math.inf if room is None else room
     while shown < len(names) and used + width(metrics[shown]) + len(GAP) <= limit:
         used += width(metrics[shown]) + len(GAP)
         shown += 1
     rows = list(zip(*columns, *metrics[:shown], [text for (text,) in right], strict=True))
-    found = lines(rows, left={_REASON, len(rows[0]) - 1})
+    found = lines(rows, left={reason, len(rows[0]) - 1})
     if shown < len(names):
         found.append(f"Metrics that do not fit: {len(names) - shown}. --json has all.")
     return "\n".join(found)
 
 
-def _left(entry: TimelineEntry) -> tuple[str, str, str, str]:
+def _left(entry: TimelineEntry) -> tuple[str, str, str, str, str]:
     when = "" if entry.at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.at))
-    return f"{entry.step:,}", when, size(entry.bytes) if entry.at is not None else "", entry.reason
+    of_input = size(entry.input_bytes) if entry.input_bytes else ""
+    return f"{entry.step:,}", when, size(entry.bytes) if entry.at is not None else "", of_input, entry.reason
 
 
 def _marks(entry: TimelineEntry) -> list[str]:

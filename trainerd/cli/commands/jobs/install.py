@@ -11,6 +11,7 @@ import click
 from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.install import slurm_script
 from trainerd.cli.install.agent_plan import make_agent_plan
+from trainerd.cli.install.copy_plan import with_copier
 from trainerd.cli.install.files import make_users, write_files
 from trainerd.cli.install.plan import Plan, make_plan
 from trainerd.cli.install.watch_plan import DELAY, delay_commands, make_watch_plan
@@ -88,7 +89,7 @@ def command(
     if is_watcher:
         plan = make_watch_plan(user)
     else:
-        plan = make_agent_plan() if is_agent else make_plan(user, name, config_path)
+        plan = make_agent_plan() if is_agent else with_copier(make_plan(user, name, config_path), name)
     if dry_run:
         say("\n".join(f"# {file.path}\n{file.text}" for file in plan.files), nl=False)
         return
@@ -117,9 +118,10 @@ def _install_slurm(config_path: Path | None, dry_run: bool) -> None:
 
 def _train_steps(plan: Plan) -> list[tuple[str, str]]:
     """Return the commands to type next, and what each does."""
-    service = plan.service
+    service, copier = plan.service, plan.copier
+    units, what = (service.name, "train") if copier is None else (f"{service.name} {copier.name}", "train and copy")
     steps = [
-        (f"{service.systemctl} enable --now {service.name}", _when("train", service)),
+        (f"{service.systemctl} enable --now {units}", _when(what, service)),
         (f"{service.journalctl} {service.name} -f", "what it is doing"),
         (command_line("status", plan.config), "step, loss, rate, last checkpoint"),
         (f"{service.systemctl} stop {service.name}", "save and stop"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import Any
 
 import click
 from logging_journald import check_journal_stream
@@ -15,9 +14,11 @@ from trainerd.cli.options import RunOptions
 from trainerd.cli.say import say
 from trainerd.cli.summary import summary
 from trainerd.cli.when_notice import say_when
+from trainerd.copies.beside import CopierBeside
 from trainerd.daemon.process import TrainerProcess
 from trainerd.loop.outcome import Outcome
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.reporter import Observer
 
 
 @click.command(
@@ -58,7 +59,8 @@ def command(run: RunOptions, rank: int | None) -> None:
             for line in summary(outcome, process.state, written, run, is_of_several=config.is_of_several):
                 say(line)
 
-        options_of_terminal: dict[str, Any] = {}
+        observers: list[Observer] = [CopierBeside(config).observe]
+        terminal = None
         if sys.stderr.isatty():
             from trainerd.cli.display import Display
 
@@ -66,6 +68,7 @@ def command(run: RunOptions, rank: int | None) -> None:
             display = stack.enter_context(Display(rundir=RunDirectory(config.rundir) if has_keys else None))
             if has_keys:
                 stack.enter_context(keys.keys_read(display.press, display.forget_keys))
-            options_of_terminal = {"observers": [display.observe], "terminal": display.handler}
-        process = TrainerProcess(config, overrides=overrides, ended=ended, **options_of_terminal)
+            observers.append(display.observe)
+            terminal = display.handler
+        process = TrainerProcess(config, overrides=overrides, ended=ended, observers=observers, terminal=terminal)
         ended(process.run())

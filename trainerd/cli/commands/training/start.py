@@ -14,6 +14,7 @@ from trainerd.cli.app import CommandWithExamples
 from trainerd.cli.options import RunOptions
 from trainerd.cli.say import say
 from trainerd.cli.when_notice import say_when
+from trainerd.copies.beside import CopierBeside
 from trainerd.daemon.detach import start
 from trainerd.daemon.keeping_alive import Kept, keep_alive_in_background
 from trainerd.history import run_job
@@ -62,7 +63,7 @@ def command(run: RunOptions, rank: int | None, keep_alive: bool, is_now: bool) -
     if not is_now:
         say_when(config)
     if not keep_alive:
-        say(start(config, overrides))
+        say(start(config, overrides, [CopierBeside(config).observe]))
         return
     rundir = RunDirectory(config.rundir)
     rundir.create()

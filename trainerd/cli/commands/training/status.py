@@ -156,9 +156,9 @@ def text(
         age = seconds(max(0.0, time.time() - saved.at))
         rows.append(("saved", f"step {saved.step:,}, {age} ago ({saved.reason}, {size(saved.bytes)})"))
     if running and (step := state.memory_step) is not None:
-        rows.append(("in memory", f"step {step:,}, {seconds(max(0.0, time.time() - state.memory_tier.at))} ago"))
+        rows.append(("memory tier", f"step {step:,}, {seconds(max(0.0, time.time() - state.memory_tier.at))} ago"))
     if running and state.memory_tier.off:
-        rows.append(("in memory", f"nothing is saved there now: {state.memory_tier.off}"))
+        rows.append(("memory tier", f"nothing is saved to it now: {state.memory_tier.off}"))
     if copy is not None:
         rows.append(("copied", copy.line(saved, time.time(), saved_at)))
         rows += [("copy error", copy.error)] if copy.error else []
@@ -167,7 +167,7 @@ def text(
     if running and state.saving is not None:
         rows.append(("saving", f"step {state.saving:,}"))
     if running:
-        rows.append(("memory", size(state.memory_bytes)))
+        rows.append(("memory used", size(state.memory_bytes)))
         rows += [("device", str(device)) for device in state.devices]
         rows += [(f"worker {worker.rank}", worker.line(time.time())) for worker in state.workers]
     rows += [("warning", warning) for warning in state.warnings]
