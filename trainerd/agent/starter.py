@@ -16,7 +16,7 @@ from trainerd.agent.chain import begin
 from trainerd.agent.entry import QueueEntry
 from trainerd.agent.progress import StartResult
 from trainerd.errors import StorageError, TrainerdError
-from trainerd.system.machine import MACHINE, NAME
+from trainerd.system.machine import NAME
 from trainerd.system.xdg import config_home
 from trainerd.text import printable
 
@@ -96,13 +96,18 @@ class Starter:
         return StartResult(command.process.returncode, printable(text))
 
 
+def _has_manager() -> bool:
+    """Return whether this agent can have a service manager of the user start a run."""
+    return Path(os.environ.get("XDG_RUNTIME_DIR", "/nowhere"), "systemd", "private").exists()
+
+
 def _scope() -> list[str]:
     """Return the command that gives a run a scope of its own, if this agent is a unit of the user.
 
-    What is left in the agent's own control group is killed at a shutdown; a scope gets SIGTERM, and the run saves.
+    A user's manager kills what is left in the agent's own control group at a shutdown. A scope gets SIGTERM, and the
+    run saves. The system's manager leaves it there, and its shutdown sends SIGTERM to all that is left.
     """
-    manager = Path(os.environ.get("XDG_RUNTIME_DIR", "/nowhere"), "systemd", "private")
-    if not os.environ.get("INVOCATION_ID") or not manager.exists() or shutil.which("systemd-run") is None:
+    if not os.environ.get("INVOCATION_ID") or not _has_manager() or shutil.which("systemd-run") is None:
         return []
     return ["systemd-run", "--user", "--scope", "--quiet", "--collect", "--property=TimeoutStopSec=6min", "--"]
 
@@ -122,4 +127,4 @@ def unit_of(entry: QueueEntry) -> str | None:
     is_plain = entry.max_steps is None and not entry.set
     if config.parent != config_home() / NAME or config.suffix != ".toml" or not is_plain:
         return None
-    return f"{NAME}@{config.stem}" if template.is_file() and MACHINE.running.exists() else None
+    return f"{NAME}@{config.stem}" if template.is_file() and _has_manager() else None
