@@ -56,6 +56,12 @@ class Starts(Protocol):
     def take_result(self, name: str) -> StartResult | None: ...
 
 
+class _Judge(Protocol):
+    """Judges whether `[when]` lets a run train."""
+
+    def __call__(self, entry: QueueEntry, before: EntryProgress, *, is_training: bool) -> WhenVerdict: ...
+
+
 class _QueuedRun:
     """A run of the queue, between two looks.
 
@@ -102,7 +108,7 @@ class Agent:
 
     Args:
       queue: the queue.
-      room: returns what the machine has now.
+      room: returns what the machine has now, given the processes of the queue's runs.
       starter: starts runs.
       judge: judges whether `[when]` lets a run train now.
       clock: seconds since 1970 (UTC).
@@ -112,7 +118,7 @@ class Agent:
     def __init__(
         self,
         queue: QueueFolder,
-        room: Callable[[], Room],
+        room: Callable[[Sequence[int]], Room],
         starter: Starts,
         judge: WhenJudge,
         *,
@@ -167,8 +173,9 @@ class Agent:
         runs = {name: run.reader.read() for name, run in self._runs.items()}
         own = [run.state.pid for name, run in runs.items() if here[name] and run.state is not None]
         seen = {name: Observed(here[name], run.state, *starts[name]) for name, run in runs.items()}
-        candidates = [self._candidate(name, entry, runs[name], seen[name], own, now) for name, entry in entries.items()]
-        room = self._room()
+        room = self._room(own)
+        judge = partial(self._judge_run, own_pids=own, has_gpus=bool(room.gpus))
+        candidates = [self._candidate(each, entries[each], runs[each], seen[each], judge, now) for each in entries]
         decisions = decide(candidates, room, now)
         after = {each.name: self._after(each, decisions[each.name], now) for each in candidates}
         try:
@@ -196,21 +203,27 @@ class Agent:
         return found if found is not None and is_same else _QueuedRun(Path(entry.logdir))
 
     def _candidate(
-        self, name: str, entry: QueueEntry, run: ListedRun, seen: Observed, own_pids: Sequence[int], now: float
+        self, name: str, entry: QueueEntry, run: ListedRun, seen: Observed, judge: _Judge, now: float
     ) -> Candidate:
         noted = self._notes.entries.get(name)
         before = noted.progress if noted is not None and noted.logdir == entry.logdir else EntryProgress()
         if run.unread and before.stage.is_on:  # it may train
             return Candidate(name, entry, before, WhenVerdict(True))
-        gpus = (before.gpus or None) if seen.is_running else None
-        when = self._whens.read(Path(entry.config), entry.set)
-        verdict = self._judge.judge(when, own_pids, is_training=seen.is_running, gpus=gpus)
+        verdict = judge(entry, before, is_training=seen.is_running)
         if run.is_running and not seen.is_running and run.state is not None:
             verdict = WhenVerdict(False, f"another machine trains it: {run.state.host}")
         progress = follow(entry, before, seen, now, may_train=verdict.may_train)
         if progress.stage is not before.stage:
             _log_change(name, progress)
         return Candidate(name, entry, progress, verdict)
+
+    def _judge_run(
+        self, entry: QueueEntry, before: EntryProgress, own_pids: Sequence[int], *, is_training: bool, has_gpus: bool
+    ) -> WhenVerdict:
+        when = self._whens.read(Path(entry.config), entry.set)
+        waits_for_gpus = has_gpus and not is_training
+        gpus = before.gpus if before.gpus or waits_for_gpus else None
+        return self._judge.judge(when, own_pids, is_training=is_training, gpus=gpus)
 
     def _after(self, each: Candidate, decision: Decision, now: float) -> EntryNotes:
         """Return the notes of an entry when its decision is carried out."""

@@ -50,6 +50,7 @@ class EntryProgress:
       failures, kills: how often it has failed, and its process was killed, since it last paused.
       again_at: when it may start again after a failure.
       memory_bytes: the most resident memory that its process was seen to have.
+      gpu_memory_bytes: the most memory on one GPU that its process was seen to need.
       process: the process that trains, as its state.json names it; empty if it has not said so yet.
       left_by: the process that wrote state.json last, before the one that trains.
       is_by_hand: whether a person started the process that trains, and not the agent.
@@ -69,6 +70,7 @@ class EntryProgress:
     kills: int = 0
     again_at: Moment = 0.0
     memory_bytes: int = 0
+    gpu_memory_bytes: int = 0
     process: str = ""
     left_by: str = ""
     is_by_hand: bool = False
@@ -139,6 +141,7 @@ def _over_again(before: EntryProgress, entry: QueueEntry, *, is_on: bool) -> Ent
     return EntryProgress(
         since=entry.since,
         memory_bytes=before.memory_bytes,
+        gpu_memory_bytes=before.gpu_memory_bytes,
         turn_ended=before.turn_ended,
         turn_before_ended=before.turn_before_ended,
         left_by=before.process or before.left_by,
@@ -152,8 +155,8 @@ def _may_begin(before: EntryProgress, seen: Observed, now: float) -> bool:
 
 
 def _training(before: EntryProgress, seen: Observed, now: float, *, may_train: bool) -> EntryProgress:
-    memory = _memory(before, seen.state)
-    after = replace(before, memory_bytes=memory, overrides_when=before.overrides_when and not may_train)
+    after = _with_memory(before, seen.state)
+    after = replace(after, overrides_when=before.overrides_when and not may_train)
     process = _process(seen.state)
     is_other = bool(before.process) and process not in (before.process, before.left_by)
     if process != before.left_by:
@@ -167,16 +170,26 @@ def _training(before: EntryProgress, seen: Observed, now: float, *, may_train: b
     return replace(after, is_by_hand=is_by_hand, overrides_when=is_by_hand and not may_train)
 
 
-def _memory(before: EntryProgress, state: State | None) -> int:
-    """Return the most memory that the run was seen to have; a little more than before is none."""
-    found = state.memory_bytes if state is not None else 0
-    return found if found > _MORE * before.memory_bytes else before.memory_bytes
+def _with_memory(before: EntryProgress, state: State | None) -> EntryProgress:
+    """Return the progress with the most memory that the run was seen to have; a little more than before is none."""
+    if state is None:
+        return before
+    on_gpus = max((each.needed_bytes or 0 for each in state.devices), default=0)
+    return replace(
+        before,
+        memory_bytes=_most(before.memory_bytes, state.memory_bytes),
+        gpu_memory_bytes=_most(before.gpu_memory_bytes, on_gpus),
+    )
+
+
+def _most(before: int, found: int) -> int:
+    return found if found > _MORE * before else before
 
 
 def _ended(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float) -> EntryProgress:
     """Return the progress of an entry whose process has ended."""
     state, result = seen.state, seen.started
-    after = replace(before, turn_before_ended=before.turn_ended, turn_ended=now, memory_bytes=_memory(before, state))
+    after = replace(_with_memory(before, state), turn_before_ended=before.turn_ended, turn_ended=now)
     after = replace(after, gpus=(), is_by_hand=False, overrides_when=False, why="")
     if result is not None and result.code == InUseError.exit_code:
         return replace(after, stage=Stage.WAITING, why=result.text, again_at=now + AGAIN_SECS)

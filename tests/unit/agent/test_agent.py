@@ -68,7 +68,7 @@ class Subject:
         self.starter = FakeStarter(machine)
         clock = machine.clock
         judge = FakeJudge(lambda: self.verdict)
-        self.agent = Agent(self.queue, lambda: self.room, self.starter, judge, clock=clock, timer=clock)
+        self.agent = Agent(self.queue, lambda own: self.room, self.starter, judge, clock=clock, timer=clock)
 
     def add(self, *names: str, work: float = 10.0, **fields: object) -> None:
         """Add runs that take so many seconds."""

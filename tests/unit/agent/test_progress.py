@@ -11,6 +11,7 @@ from trainerd.agent.notes import AgentNotes, EntryNotes
 from trainerd.agent.progress import EntryProgress, Observed, Stage, StartResult, follow
 from trainerd.loop.outcome import PAUSED, PAUSED_EARLY, Outcome
 from trainerd.rundir.state import Phase, State
+from trainerd.system.gpus import DeviceState
 
 ENTRY = QueueEntry(config="a.toml", logdir="/a", folder="/")
 NOW = 1000.0
@@ -67,6 +68,8 @@ def test_the_most_memory_is_remembered() -> None:
     assert after(seen, state(Phase.TRAINING, memory_bytes=1050), running=True).memory_bytes == 1000
     assert after(seen, state(Phase.TRAINING, memory_bytes=10), running=True).memory_bytes == 1000
     assert after(seen, state(Phase.PAUSED, memory_bytes=2000)).memory_bytes == 2000
+    devices = [DeviceState("GPU:0", needed_bytes=7), DeviceState("GPU:1", needed_bytes=9), DeviceState("GPU:2")]
+    assert after(TRAINS, state(Phase.TRAINING, devices=devices), running=True).gpu_memory_bytes == 9
 
 
 # ---------------------------------------------------------------------- ends
