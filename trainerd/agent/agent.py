@@ -172,7 +172,8 @@ class Agent:
         here = {name: bool(run.is_here()) for name, run in self._runs.items()}
         runs = {name: run.reader.read() for name, run in self._runs.items()}
         own = [run.state.pid for name, run in runs.items() if here[name] and run.state is not None]
-        seen = {name: Observed(here[name], run.state, *starts[name]) for name, run in runs.items()}
+        empty = {name: run.state is None and not run.unread for name, run in runs.items()}
+        seen = {name: Observed(here[name], run.state, *starts[name], empty[name]) for name, run in runs.items()}
         room = self._room(own)
         judge = partial(self._judge_run, own_pids=own, has_gpus=bool(room.gpus))
         candidates = [self._candidate(each, entries[each], runs[each], seen[each], judge, now) for each in entries]

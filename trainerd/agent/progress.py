@@ -99,12 +99,14 @@ class Observed:
       state: its state.json; None if there is none.
       is_starting: whether the command that starts it runs.
       started: how that command ended, if it has since the last look.
+      is_empty: whether its run directory has no state.json, or does not exist.
     """
 
     is_running: bool = False
     state: State | None = None
     is_starting: bool = False
     started: StartResult | None = None
+    is_empty: bool = False
 
 
 def follow(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float, *, may_train: bool) -> EntryProgress:
@@ -119,11 +121,15 @@ def follow(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float,
     """
     is_starting = before.stage is Stage.STARTING and (seen.is_starting or _may_begin(before, seen, now))
     if before.since != entry.since:  # a clock that was set back makes a new one smaller
-        before = _over_again(before, entry, is_on=before.stage.is_on and (seen.is_running or is_starting))
+        is_on = before.stage.is_on and (seen.is_running or is_starting)
+        before = _over_again(before, entry, _process(seen.state), is_on=is_on)
     if seen.is_running:
         return _training(before, seen, now, may_train=may_train)
     if is_starting:
         return before
+    if seen.is_empty and (before.process or before.left_by) and (before.stage.is_on or before.stage is Stage.WAITING):
+        why = f"its run directory {entry.logdir} was removed. `trainerd queue resume` trains it from step 0"
+        return replace(_over_again(before, entry, "", is_on=False), stage=Stage.FAILED, why=why)
     if before.stage.is_on:
         return _ended(entry, before, seen, now)
     return replace(before, process="", left_by=_process(seen.state))
@@ -134,7 +140,7 @@ def _process(state: State | None) -> str:
     return f"{state.pid} {state.uptime_at_start}" if state is not None else ""
 
 
-def _over_again(before: EntryProgress, entry: QueueEntry, *, is_on: bool) -> EntryProgress:
+def _over_again(before: EntryProgress, entry: QueueEntry, left_by: str, *, is_on: bool) -> EntryProgress:
     """Return the progress of an entry that was resumed. What is known of a process that runs, or starts, stays."""
     if is_on:
         return replace(before, since=entry.since, failures=0)
@@ -144,7 +150,7 @@ def _over_again(before: EntryProgress, entry: QueueEntry, *, is_on: bool) -> Ent
         gpu_memory_bytes=before.gpu_memory_bytes,
         turn_ended=before.turn_ended,
         turn_before_ended=before.turn_before_ended,
-        left_by=before.process or before.left_by,
+        left_by=left_by,
     )
 
 
