@@ -97,7 +97,7 @@ class Observed:
     Attributes:
       is_running: whether a process trains it.
       state: its state.json; None if there is none.
-      is_starting: whether the command that starts it runs.
+      is_starting: whether the command that starts it ran a moment ago.
       started: how that command ended, if it has since the last look.
       is_empty: whether its run directory has no state.json, or does not exist.
     """
@@ -119,7 +119,8 @@ def follow(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float,
       now: seconds since 1970 (UTC).
       may_train: whether `[when]` of its config lets it train now.
     """
-    is_starting = before.stage is Stage.STARTING and (seen.is_starting or _may_begin(before, seen, now))
+    may_begin = seen.started is None and (seen.is_starting or _may_begin(before, seen, now))
+    is_starting = before.stage is Stage.STARTING and may_begin
     if before.since != entry.since:  # a clock that was set back makes a new one smaller
         is_on = before.stage.is_on and (seen.is_running or is_starting)
         before = _over_again(before, entry, _process(seen.state), is_on=is_on)
@@ -157,7 +158,7 @@ def _over_again(before: EntryProgress, entry: QueueEntry, left_by: str, *, is_on
 def _may_begin(before: EntryProgress, seen: Observed, now: float) -> bool:
     """Return whether a command that an agent started which is gone may still start the run."""
     has_begun = _process(seen.state) != before.left_by
-    return seen.started is None and not has_begun and 0.0 <= now - before.turn_began < BEGIN_SECS
+    return not has_begun and 0.0 <= now - before.turn_began < BEGIN_SECS
 
 
 def _training(before: EntryProgress, seen: Observed, now: float, *, may_train: bool) -> EntryProgress:

@@ -7,8 +7,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -35,6 +37,7 @@ class Starter:
     """Starts runs, and says how each start has ended. A start continues if this process is killed."""
 
     def __init__(self) -> None:
+        self._forks: set[str] = set()  # those that are being forked, each on a thread of its own
         self._commands: dict[str, _Command] = {}
         self._refused: dict[str, StartResult] = {}
 
@@ -50,12 +53,24 @@ class Starter:
           gpus: the GPUs that it gets.
           has_gpus: whether the agent gives out GPUs at all; else the run sees all of them.
         """
-        if entry.begin_at and after is not None:
-            try:
-                begin(entry, after)
-            except TrainerdError as error:
-                self._refused[name] = StartResult(error.exit_code, str(error))
-                return
+        command = partial(self._run, name, entry, gpus, has_gpus=has_gpus)
+        if not entry.begin_at or after is None:
+            command()
+            return
+        # Large checkpoints take long to verify: the agent goes on meanwhile.
+        self._forks.add(name)
+        threading.Thread(target=self._fork, args=(name, entry, after, command), daemon=True).start()
+
+    def _fork(self, name: str, entry: QueueEntry, after: QueueEntry, command: Callable[[], None]) -> None:
+        try:
+            begin(entry, after)
+            command()
+        except TrainerdError as error:
+            self._refused[name] = StartResult(error.exit_code, str(error))
+        finally:
+            self._forks.remove(name)
+
+    def _run(self, name: str, entry: QueueEntry, gpus: tuple[int, ...], *, has_gpus: bool) -> None:
         unit = None if has_gpus else unit_of(entry)
         if unit is not None:
             command = ["systemctl", "--user", "start", unit]
@@ -79,8 +94,8 @@ class Starter:
         self._commands[name] = _Command(process, output)
 
     def is_starting(self, name: str) -> bool:
-        """Return whether the command that starts this run is running."""
-        return name in self._commands and self._commands[name].process.poll() is None
+        """Return whether the command that starts this run is running, or is about to."""
+        return name in self._forks or (name in self._commands and self._commands[name].process.poll() is None)
 
     def take_result(self, name: str) -> StartResult | None:
         """Return how the command that started this run has ended, once; None if none has."""

@@ -44,6 +44,8 @@ def after(
 
 def test_a_start_is_waited_for() -> None:
     assert after(STARTS, starting=True) == STARTS
+    ended = after(STARTS, starting=True, started=StartResult(64, "no such key"))  # just now
+    assert ended.stage is Stage.FAILED and ended.why == "no such key"
     begun = after(STARTS, state(Phase.TRAINING), running=True, starting=True)
     assert begun.stage is Stage.TRAINING and begun.turn_began == NOW and begun.turns == 1 and not begun.is_by_hand
 
