@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +30,7 @@ from trainerd.agent.swept import Promotions
 from trainerd.agent.when.conditions import WhenVerdict
 from trainerd.agent.when.configs import WhenConfigs
 from trainerd.agent.when.judge import WhenJudge
-from trainerd.errors import NotRunningError, StorageError
+from trainerd.errors import NotRunningError, StorageError, TrainerdError
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.request_files import AGENT
@@ -221,7 +222,10 @@ class Agent:
     def _judge_run(
         self, entry: QueueEntry, before: EntryProgress, own_pids: Sequence[int], *, is_training: bool, has_gpus: bool
     ) -> WhenVerdict:
-        when = self._whens.read(Path(entry.config), entry.set)
+        try:
+            when = self._whens.read(Path(entry.config), entry.set)
+        except TrainerdError as error:  # nobody knows when it may train
+            return WhenVerdict(is_training, str(error).partition("\n")[0])
         waits_for_gpus = has_gpus and not is_training
         gpus = before.gpus if before.gpus or waits_for_gpus else None
         return self._judge.judge(when, own_pids, is_training=is_training, gpus=gpus)
@@ -241,7 +245,8 @@ class Agent:
     def _note(self, entries: Mapping[str, EntryNotes], room: Room) -> None:
         """Write what is known and decided, before anything is done."""
         unread = {name: self._notes.entries[name] for name in self._queue.mistakes if name in self._notes.entries}
-        notes = AgentNotes(__version__, *self._identity, room.slots, room.gpus, {**unread, **entries})
+        host = socket.gethostname()
+        notes = AgentNotes(__version__, *self._identity, room.slots, room.gpus, {**unread, **entries}, host)
         if notes != self._notes:
             agent_notes.write(notes)
             self._notes = notes

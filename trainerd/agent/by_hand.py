@@ -49,12 +49,18 @@ class RunsByHand:
         self._readers = {run.path: self._readers.get(run.path) or RunReader(run.path) for run in found}
         for run in found:
             entry, path = QueueEntry.of_start(run), os.path.realpath(run.path)
-            if entry is None or self._whens.read(Path(entry.config)) == WhenConfig():
+            if entry is None or not self._has_when(entry):
                 continue
             if not self._trains(run.path):
                 self._removed.discard(path)
             elif path not in self._removed:
                 self._add(run.path, entry)
+
+    def _has_when(self, entry: QueueEntry) -> bool:
+        try:
+            return self._whens.read(Path(entry.config)) != WhenConfig()
+        except TrainerdError:  # its config has a mistake, or was removed
+            return False
 
     def _trains(self, path: Path) -> bool:
         try:

@@ -43,6 +43,7 @@ class AgentNotes:
       slots: how many runs it trains at a time.
       gpus: the GPUs that it gives to runs.
       entries: name to what it knows of it.
+      host: its machine.
     """
 
     version: str = ""
@@ -52,6 +53,7 @@ class AgentNotes:
     slots: int = 1
     gpus: tuple[int, ...] = ()
     entries: Mapping[str, EntryNotes] = field(default_factory=dict)
+    host: str = ""
 
     def since_boot(self, create_time: float, uptime_at_start: float) -> AgentNotes:
         """Return the notes for a new agent: if the machine has booted since, nothing waits to start again.

@@ -380,6 +380,24 @@ def test_a_run_whose_directory_is_removed_does_not_start_again_by_itself(subject
     assert subject.stages()["waits"] is Stage.TRAINING and subject.machine.runs["waits"].starts == 2
 
 
+def test_a_run_whose_config_cannot_be_read_waits(subject: Subject) -> None:
+    """Nobody knows its hours. One that trains is not paused for that."""
+    subject.add("trains", "waits", work=1e9)
+    subject.queue.change("waits", lambda entry: replace(entry, paused=True))
+    subject.go(3)
+    config = Path(subject.queue.read().entries["waits"].config)
+    good = config.read_text()
+    config.write_text("[when\n")
+    subject.renew()
+    subject.queue.resume("waits")
+    subject.go(15)
+    assert subject.machine.on() == ["trains"]
+    assert str(config) in notes.read().entries["waits"].why
+    config.write_text(good)
+    subject.go(12)
+    assert subject.machine.on() == ["trains", "waits"]
+
+
 def test_a_run_of_another_machine_is_waited_for(subject: Subject) -> None:
     subject.add("a", "b", "c", work=1e9)
     path = subject.machine.runs["a"].rundir

@@ -91,6 +91,12 @@ def test_an_agent_of_another_version_is_told_of(cli: Cli) -> None:
     assert "stop the agent, and start it again" in cli("queue")[1]
 
 
+def test_an_agent_of_another_machine_is_named(cli: Cli) -> None:
+    cli("queue", "add", "digits.toml")
+    notes.write(AgentNotes(host="tower"))
+    assert "The agent of this queue runs on tower, or it has ended" in cli("queue")[1]
+
+
 # ---------------------------------------------------------------------- change, pause, remove
 
 
