@@ -120,7 +120,8 @@ def decide(candidates: Sequence[Candidate], room: Room, now: float) -> dict[str,
         key=lambda each: _rank(each, room, now),
     )
     granted, refused = _share_out(ranked, room)
-    found = {each.name: _decision(each, barred, granted, refused, candidates, room) for each in candidates}
+    takers = [name for name in granted if not stages[name].is_on]
+    found = {each.name: _decision(each, barred, granted, refused, takers, candidates, room) for each in candidates}
     renewed = [each for each in candidates if each.name in granted and _is_turn_over(each, room, now)]
     return found | {each.name: replace(found[each.name], action="turn") for each in renewed}
 
@@ -221,6 +222,7 @@ def _decision(
     barred: Mapping[str, Decision],
     granted: Mapping[str, tuple[int, ...]],
     refused: Mapping[str, str],
+    takers: Sequence[str],
     candidates: Sequence[Candidate],
     room: Room,
 ) -> Decision:
@@ -235,7 +237,6 @@ def _decision(
             return Decision(until=each.verdict.until, gpus=each.progress.gpus)
         still = _in_the_way(each, granted, candidates, room)
         return Decision(why=f"waits until {' and '.join(still)} paused") if still else Decision("start", gpus=gpus)
-    takers = [name for name in granted if not _is_on(candidates, name)]
     if each.name in barred:
         found = barred[each.name]
     elif stage is Stage.TRAINING and takers:
@@ -243,10 +244,6 @@ def _decision(
     else:
         found = Decision(why=refused[each.name])
     return replace(found, action="pause") if stage is Stage.TRAINING else found
-
-
-def _is_on(candidates: Sequence[Candidate], name: str) -> bool:
-    return any(each.is_on for each in candidates if each.name == name)
 
 
 def _in_the_way(

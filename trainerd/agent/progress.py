@@ -133,7 +133,8 @@ def follow(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float,
         return replace(_over_again(before, entry, "", is_on=False), stage=Stage.FAILED, why=why)
     if before.stage.is_on:
         return _ended(entry, before, seen, now)
-    return replace(before, process="", left_by=_process(seen.state))
+    left_by = _process(seen.state)
+    return before if (before.process, before.left_by) == ("", left_by) else replace(before, process="", left_by=left_by)
 
 
 def _process(state: State | None) -> str:

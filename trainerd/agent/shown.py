@@ -87,7 +87,8 @@ def warning(known: AgentNotes, queue: Queue) -> str:
     if not known.is_alive():
         return "No agent runs: `trainerd agent` trains the queue." if queue.entries else ""
     if known.version != __version__:
-        return f"The agent is trainerd {known.version}, and this is {__version__}: restart the agent. Its runs continue."
+        what = f"The agent is trainerd {known.version}, and this is {__version__}"
+        return f"{what}: restart the agent. Its runs continue."
     return ""
 
 
