@@ -23,7 +23,7 @@ def test_the_wheel_is_the_package_its_units_and_its_license(wheel: Path) -> None
     package = {path for path in tracked() if path.startswith("trainerd/")}
     assert {"trainerd/py.typed", "trainerd/examples/digits.csv.gz", "trainerd/examples/starter/job.py"} <= package
     data, info = f"trainerd-{__version__}.data/data", f"trainerd-{__version__}.dist-info"
-    shipped = ("trainerd", "trainerd@", "trainerd-watch", "trainerd-copy@", "trainerd-agent")
+    shipped = ("trainerd", "trainerd@", "trainerd-watch", "trainerd-copy@", "trainerd-agent@")
     units = {f"{data}/share/trainerd/systemd/{unit}.service" for unit in shipped}
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())

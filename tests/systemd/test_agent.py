@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.systemd import machine as machines
-from tests.systemd.machine import Machine, wait_for
+from tests.systemd.machine import TRAINERD, Machine, wait_for
 from tests.systemd.overlay import PREFIX
 
 LONG = os.environ.get("TORTURE") == "long"
@@ -35,18 +35,19 @@ def make(start: float = 0.0) -> trainerd.Job:
 
 @dataclass
 class User:
-    """A user of the machine, whose service manager runs without a login."""
+    """A user of the machine, whose service manager runs without a login, unless the user does not linger."""
 
     machine: Machine
     name: str
 
     @classmethod
-    def make(cls, machine: Machine, name: str) -> User:
+    def make(cls, machine: Machine, name: str, *, lingers: bool = True) -> User:
         machine.run("useradd", "--create-home", "--shell", "/bin/bash", name)
         user = cls(machine, name)
-        machine.run("mkdir", "--parents", "/var/lib/systemd/linger")
-        machine.run("touch", f"/var/lib/systemd/linger/{name}")
-        machine.run("systemctl", "start", f"user@{user.uid}")
+        if lingers:
+            machine.run("mkdir", "--parents", "/var/lib/systemd/linger")
+            machine.run("touch", f"/var/lib/systemd/linger/{name}")
+            machine.run("systemctl", "start", f"user@{user.uid}")
         return user
 
     @property
@@ -119,6 +120,26 @@ def test_no_run_is_lost_or_trained_twice(booted: Machine) -> None:
         kinds = [event["kind"] for event in events]
         assert kinds.count("finish") == 1 and not {"killed", "reboot"} & {*kinds}, events  # a shutdown saves them
         assert alice.end(name) == bob.end("alone")
+
+
+def test_a_unit_of_the_machine_trains_the_queue_of_a_user(machine: Machine) -> None:
+    dave = User.make(machine, "dave", lingers=False)
+    said = machine.output(TRAINERD, "install", "--agent")
+    assert "systemctl enable --now trainerd-agent@USER" in said
+    agent = "trainerd-agent@dave"
+    dave.add("long", "--set max_steps=1000000000")
+    machine.run("systemctl", "start", agent)
+    wait_for("the run to train", lambda: dave.stage("long") == "training")
+    pid = json.loads(dave.type("trainerd status runs/long --json"))["pid"]
+    assert machine.output("ps", "-o", "user=", "-p", str(pid)) == "dave"
+    machine.run("systemctl", "restart", agent)
+    machine.run("systemctl", "kill", "--kill-who=main", "--signal=KILL", agent)
+    wait_for("the next agent", lambda: machine.output("systemctl", "show", "--value", "-p", "NRestarts", agent) == "1")
+    dave.type("trainerd queue pause long")
+    wait_for("the pause", lambda: dave.stage("long") == "paused")
+    assert json.loads(dave.type("trainerd status runs/long --json"))["pid"] == pid
+    assert "(the agent: by `trainerd queue pause`)" in dave.type("trainerd events runs/long")
+    machine.run("systemctl", "stop", agent)
 
 
 def test_a_run_that_has_a_unit_is_started_as_that(machine: Machine) -> None:

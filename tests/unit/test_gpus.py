@@ -83,11 +83,12 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
 def shown(devices: Mapping[str, int | None]) -> list[str]:
     """Return the first lines of devices."""
     found = list[list[DeviceState]]()
-    with watched(devices, found.append):
+    with watched(devices, found.append, PEAKS.__getitem__):
         return [str(device) for device in found[0]]
 
 
 BOTH = {"GPU:0": 0, "GPU:1": 1}
+PEAKS = {"GPU:0": 7, "GPU:1": 8}
 FIRST, SECOND, THIRD = (
     "1.0 GiB of 80.0 GiB, 97 % busy",
     "2.0 GiB of 80.0 GiB, 96 % busy",
@@ -156,11 +157,11 @@ def test_without_the_package_or_the_driver_there_are_names_and_one_line(
 
 def test_a_gpu_that_fails_later_loses_its_figures_alone(nvml: FakeNvml, caplog: pytest.LogCaptureFixture) -> None:
     found = list[list[DeviceState]]()
-    with watched(BOTH, found.append):
+    with watched(BOTH, found.append, PEAKS.__getitem__):
         nvml.lost.add(0)
         wait_for(lambda: len(found) > 1, "the next look")
-    assert found[0] == [DeviceState("GPU:0", GIB, 80 * GIB, 0.97), DeviceState("GPU:1", 2 * GIB, 80 * GIB, 0.96)]
-    assert found[-1] == [DeviceState("GPU:0"), DeviceState("GPU:1", 2 * GIB, 80 * GIB, 0.96)]
+    assert found[0] == [DeviceState("GPU:0", GIB, 80 * GIB, 0.97, 7), DeviceState("GPU:1", 2 * GIB, 80 * GIB, 0.96, 8)]
+    assert found[-1] == [DeviceState("GPU:0", needed_bytes=7), DeviceState("GPU:1", 2 * GIB, 80 * GIB, 0.96, 8)]
     assert not caplog.records
 
 

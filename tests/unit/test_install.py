@@ -17,8 +17,8 @@ import pytest
 import trainerd
 from tests.unit.conftest import Cli
 from trainerd.cli import main
+from trainerd.cli.install import agent_plan, watch_plan
 from trainerd.cli.install import plan as install_plan
-from trainerd.cli.install import watch_plan
 from trainerd.daemon.systemd import units
 from trainerd.doctor.facts import SystemdService
 from trainerd.errors import ConfigError, TrainerdError, UsageError
@@ -89,7 +89,7 @@ def value(unit: str, name: str) -> str:
     ("name", "least"),
     [
         *((name, 40) for name in (*BOTH, "trainerd-watch.service", "trainerd-copy@.service")),
-        ("trainerd-agent.service", 10),  # without the sandbox, which a user's unit does not have
+        ("trainerd-agent@.service", 10),  # without the sandbox: it runs a user's own programs
     ],
 )
 def test_every_directive_is_explained(name: str, least: int) -> None:
@@ -460,3 +460,25 @@ def test_the_watcher_of_a_user(machine: Machine, place: Path, cli: Cli) -> None:
     assert code == 0 and f"# {place / 'home config' / 'trainerd' / 'watch.toml'}" in said
     assert cli("install", "--user", "--watch", "--name", "a")[0] == 64
     assert cli("install", "--user", "--name", "watch")[0] == 64
+
+
+# ---------------------------------------------------------------------- the agent
+
+
+def test_the_agent_of_the_machine_has_an_instance_for_each_user(
+    machine: Machine, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUDO_USER", "alice")
+    code, said = cli("install", "--system", "--agent")
+    assert code == 0 and "systemctl enable --now trainerd-agent@alice" in said and "linger" not in said
+    unit = (machine.units / agent_plan.TEMPLATE).read_text()
+    assert value(unit, "User") == "%i" and value(unit, "ExecStart").endswith("trainerd agent")
+
+
+def test_the_agent_of_a_user(machine: Machine, place: Path, cli: Cli) -> None:
+    code, said = cli("install", "--user", "--agent")
+    assert code == 0 and "loginctl enable-linger" in said
+    unit = (place / "home config" / "systemd" / "user" / agent_plan.UNIT).read_text()
+    assert value(unit, "WantedBy") == "default.target"
+    assert not {"User"} & {each.name for each in units.directives(unit)}
+    assert (place / "home config" / "trainerd" / "agent.toml").exists()

@@ -19,7 +19,14 @@ from tests.waiting import wait_for
 from trainerd.agent.when.facts import MachineFacts, Probe
 from trainerd.agent.when.idle import IdleTime, connect
 from trainerd.agent.when.load import OthersLoad
-from trainerd.agent.when.machine import MachineProbes, machine_readers, on_battery, others_on_gpus, temperature
+from trainerd.agent.when.machine import (
+    MachineProbes,
+    gpu_memory,
+    machine_readers,
+    on_battery,
+    others_on_gpus,
+    temperature,
+)
 from trainerd.agent.when.reading import Reading
 from trainerd.system.gpus import Gpus, NvmlError
 from trainerd.system.process_identity import lineage
@@ -245,7 +252,10 @@ class FakeGpus:
         return index
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[SimpleNamespace]:
-        return [SimpleNamespace(pid=pid) for pid in self.pids[handle]]
+        return [SimpleNamespace(pid=pid, usedGpuMemory=5 if pid > 1 else None) for pid in self.pids[handle]]
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> SimpleNamespace:
+        return SimpleNamespace(free=100)
 
     def nvmlDeviceGetTemperature(self, handle: int, sensor: int) -> int:
         return 60 + handle
@@ -257,6 +267,14 @@ def test_processes_of_the_runs_and_of_another_namespace_are_not_others(monkeypat
     assert others_on_gpus(Gpus(), [own]).value == {0: (), 1: (1,)}
     assert others_on_gpus(Gpus(), [os.getppid()]).value == {0: (), 1: (1,)}, "a child is the run's"
     assert others_on_gpus(Gpus(), []).value == {0: (own,), 1: (own, 1)}
+
+
+def test_the_memory_that_the_runs_have_on_a_gpu_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = os.getpid()
+    monkeypatch.setitem(sys.modules, "pynvml", FakeGpus([own], [os.getppid(), 1]))
+    assert gpu_memory(Gpus(), [own]).value == {0: 105, 1: 100}
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert "is not installed" in gpu_memory(Gpus(), [own]).trouble
 
 
 def test_a_driver_that_fails_is_asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,8 +355,8 @@ def test_a_probe_that_fails_keeps_no_run_from_training_and_is_reported_once(
             assert probes.read([Probe.TEMP, Probe.IDLE], []) == MachineFacts(idle_secs=3.0)
             clock.sleep(6.0)
     assert sorted(record.getMessage() for record in caplog.records) == [
-        "`[when] idle_mins` cannot be checked in full: no desktop is seen",
-        "`[when] max_temp` cannot be checked in full: OSError: the sensor is broken",
+        "idle_mins cannot be checked in full: no desktop is seen",
+        "max_temp cannot be checked in full: OSError: the sensor is broken",
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -16,7 +17,7 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Answer, LastCheckpoint, Phase, State, read_state
 from trainerd.rundir.state_writer import MIN_SECS, StateWriter
 from trainerd.system.gpus import DeviceState
-from trainerd.system.process_identity import is_process, process_identity
+from trainerd.system.process_identity import LiveProcess, is_process, process_identity
 
 FULL = State(
     phase=Phase.TRAINING,
@@ -86,6 +87,24 @@ def test_a_process_is_distinguished_from_another_with_its_pid() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         child.wait()
     assert not is_process(child.pid, uptime)
+
+
+@pytest.mark.parametrize("has_pidfd", [True, False])
+def test_the_end_of_a_process_is_noticed_before_it_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, has_pidfd: bool
+) -> None:
+    def missing(pid: int) -> int:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    if not has_pidfd:
+        monkeypatch.setattr(os, "pidfd_open", missing)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        _, uptime = process_identity(child.pid)
+        process, other = LiveProcess(child.pid, uptime), LiveProcess(child.pid, uptime - 10)
+        assert process.is_alive() and not other.is_alive()
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert not process.is_alive()
 
 
 def test_the_file_is_written_a_few_times_a_second_at_most(rundir: RunDirectory, clock: FakeTime) -> None:

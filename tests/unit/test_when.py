@@ -81,6 +81,13 @@ def test_only_the_gpus_of_the_run_matter() -> None:
     assert "GPU 0" in why({"free_gpu": True}, others, gpus=[0, 1])
 
 
+def test_a_run_that_waits_for_gpus_may_have_those_that_are_free() -> None:
+    facts = MachineFacts(others_on_gpus={0: (9, 7), 1: ()})
+    found = judge_machine(WhenConfig(free_gpu=True), facts, is_training=False, gpus=())
+    assert found.may_train and found.busy_gpus == {0: 7}
+    assert judge_machine(WhenConfig(), facts, is_training=False, gpus=()) == WhenVerdict(True)
+
+
 def test_the_verdict_of_the_hours_says_when_they_change() -> None:
     when = WhenConfig(hours="20:00-08:00")
     evening, morning = datetime(2026, 11, 27, 20, tzinfo=BERLIN), datetime(2026, 11, 28, 8, tzinfo=BERLIN)

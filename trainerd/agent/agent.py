@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +30,7 @@ from trainerd.agent.swept import Promotions
 from trainerd.agent.when.conditions import WhenVerdict
 from trainerd.agent.when.configs import WhenConfigs
 from trainerd.agent.when.judge import WhenJudge
-from trainerd.errors import NotRunningError, StorageError
+from trainerd.errors import NotRunningError, StorageError, TrainerdError
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.request_files import AGENT
@@ -54,6 +55,12 @@ class Starts(Protocol):
     ) -> None: ...
     def is_starting(self, name: str) -> bool: ...
     def take_result(self, name: str) -> StartResult | None: ...
+
+
+class _Judge(Protocol):
+    """Judges whether `[when]` lets a run train."""
+
+    def __call__(self, entry: QueueEntry, before: EntryProgress, *, is_training: bool) -> WhenVerdict: ...
 
 
 class _QueuedRun:
@@ -102,7 +109,7 @@ class Agent:
 
     Args:
       queue: the queue.
-      room: returns what the machine has now.
+      room: returns what the machine has now, given the processes of the queue's runs.
       starter: starts runs.
       judge: judges whether `[when]` lets a run train now.
       clock: seconds since 1970 (UTC).
@@ -112,7 +119,7 @@ class Agent:
     def __init__(
         self,
         queue: QueueFolder,
-        room: Callable[[], Room],
+        room: Callable[[Sequence[int]], Room],
         starter: Starts,
         judge: WhenJudge,
         *,
@@ -166,9 +173,11 @@ class Agent:
         here = {name: bool(run.is_here()) for name, run in self._runs.items()}
         runs = {name: run.reader.read() for name, run in self._runs.items()}
         own = [run.state.pid for name, run in runs.items() if here[name] and run.state is not None]
-        seen = {name: Observed(here[name], run.state, *starts[name]) for name, run in runs.items()}
-        candidates = [self._candidate(name, entry, runs[name], seen[name], own, now) for name, entry in entries.items()]
-        room = self._room()
+        empty = {name: run.state is None and not run.unread for name, run in runs.items()}
+        seen = {name: Observed(here[name], run.state, *starts[name], empty[name]) for name, run in runs.items()}
+        room = self._room(own)
+        judge = partial(self._judge_run, own_pids=own, has_gpus=bool(room.gpus))
+        candidates = [self._candidate(each, entries[each], runs[each], seen[each], judge, now) for each in entries]
         decisions = decide(candidates, room, now)
         after = {each.name: self._after(each, decisions[each.name], now) for each in candidates}
         try:
@@ -196,21 +205,30 @@ class Agent:
         return found if found is not None and is_same else _QueuedRun(Path(entry.logdir))
 
     def _candidate(
-        self, name: str, entry: QueueEntry, run: ListedRun, seen: Observed, own_pids: Sequence[int], now: float
+        self, name: str, entry: QueueEntry, run: ListedRun, seen: Observed, judge: _Judge, now: float
     ) -> Candidate:
         noted = self._notes.entries.get(name)
         before = noted.progress if noted is not None and noted.logdir == entry.logdir else EntryProgress()
         if run.unread and before.stage.is_on:  # it may train
             return Candidate(name, entry, before, WhenVerdict(True))
-        gpus = (before.gpus or None) if seen.is_running else None
-        when = self._whens.read(Path(entry.config), entry.set)
-        verdict = self._judge.judge(when, own_pids, is_training=seen.is_running, gpus=gpus)
+        verdict = judge(entry, before, is_training=seen.is_running)
         if run.is_running and not seen.is_running and run.state is not None:
             verdict = WhenVerdict(False, f"another machine trains it: {run.state.host}")
         progress = follow(entry, before, seen, now, may_train=verdict.may_train)
         if progress.stage is not before.stage:
             _log_change(name, progress)
         return Candidate(name, entry, progress, verdict)
+
+    def _judge_run(
+        self, entry: QueueEntry, before: EntryProgress, own_pids: Sequence[int], *, is_training: bool, has_gpus: bool
+    ) -> WhenVerdict:
+        try:
+            when = self._whens.read(Path(entry.config), entry.set)
+        except TrainerdError as error:  # nobody knows when it may train
+            return WhenVerdict(is_training, str(error).partition("\n")[0])
+        waits_for_gpus = has_gpus and not is_training
+        gpus = before.gpus if before.gpus or waits_for_gpus else None
+        return self._judge.judge(when, own_pids, is_training=is_training, gpus=gpus)
 
     def _after(self, each: Candidate, decision: Decision, now: float) -> EntryNotes:
         """Return the notes of an entry when its decision is carried out."""
@@ -228,7 +246,15 @@ class Agent:
         """Write what is known and decided, before anything is done."""
         unread = {name: self._notes.entries[name] for name in self._queue.mistakes if name in self._notes.entries}
         troubles = tuple(self._promotions.troubles.values())
-        notes = AgentNotes(__version__, *self._identity, room.slots, room.gpus, {**unread, **entries}, troubles)
+        notes = AgentNotes(
+            __version__,
+            *self._identity,
+            room.slots,
+            room.gpus,
+            {**unread, **entries},
+            troubles=troubles,
+            host=socket.gethostname(),
+        )
         if notes != self._notes:
             agent_notes.write(notes)
             self._notes = notes

@@ -33,6 +33,7 @@ class RunsByHand:
     ) -> None:
         self._queue, self._whens, self._known = queue, whens, known
         self._readers: dict[Path, RunReader] = {}
+        self._real: dict[str | Path, str] = {}  # what a path leads to
         self._queued: set[str] = set()
         self._removed: set[str] = set()  # from the queue, by a person, while they train
 
@@ -42,19 +43,28 @@ class RunsByHand:
         Raises:
           StorageError: the runs or the queue cannot be read or written.
         """
-        there = {os.path.realpath(each) for each in queued}
+        known = self._known()
+        paths: list[str | Path] = [*queued, *(run.path for run in known)]
+        self._real = {path: self._real.get(path) or os.path.realpath(path) for path in paths}
+        there = {self._real[each] for each in queued}
         self._removed = (self._removed | self._queued) - there
         self._queued = there
-        found = [run for run in self._known() if os.path.realpath(run.path) not in there]
+        found = [run for run in known if self._real[run.path] not in there]
         self._readers = {run.path: self._readers.get(run.path) or RunReader(run.path) for run in found}
         for run in found:
-            entry, path = QueueEntry.of_start(run), os.path.realpath(run.path)
-            if entry is None or self._whens.read(Path(entry.config), entry.set) == WhenConfig():
+            entry, path = QueueEntry.of_start(run), self._real[run.path]
+            if entry is None or not self._has_when(entry):
                 continue
             if not self._trains(run.path):
                 self._removed.discard(path)
             elif path not in self._removed:
                 self._add(run.path, entry)
+
+    def _has_when(self, entry: QueueEntry) -> bool:
+        try:
+            return self._whens.read(Path(entry.config), entry.set) != WhenConfig()
+        except TrainerdError:  # its config has a mistake, or was removed
+            return False
 
     def _trains(self, path: Path) -> bool:
         try:

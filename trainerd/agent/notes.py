@@ -44,6 +44,7 @@ class AgentNotes:
       gpus: the GPUs that it gives to runs.
       entries: name to what it knows of it.
       troubles: why sweeps do not continue.
+      host: its machine.
     """
 
     version: str = ""
@@ -54,6 +55,7 @@ class AgentNotes:
     gpus: tuple[int, ...] = ()
     entries: Mapping[str, EntryNotes] = field(default_factory=dict)
     troubles: tuple[str, ...] = ()
+    host: str = ""
 
     def since_boot(self, create_time: float, uptime_at_start: float) -> AgentNotes:
         """Return the notes for a new agent: if the machine has booted since, nothing waits to start again.

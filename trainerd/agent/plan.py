@@ -7,12 +7,12 @@ are there. What trains and got none is paused: a pause is exact, so a place can 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from trainerd.agent.entry import QueueEntry
 from trainerd.agent.progress import EntryProgress, Stage
-from trainerd.agent.when.conditions import WhenVerdict
+from trainerd.agent.when.conditions import WhenVerdict, use_of
 from trainerd.text import counted, size
 
 
@@ -25,12 +25,14 @@ class Room:
       gpus: the GPUs, by their numbers.
       memory_bytes: the memory that is available beside what the runs of the queue have.
       share_secs: after how long a run gives its place to a waiting one of the same priority; None: never.
+      gpu_memory: the memory of each GPU that is free, or that runs of the queue have; without one that is not known.
     """
 
     slots: int
     gpus: tuple[int, ...]
     memory_bytes: int
     share_secs: float | None = None
+    gpu_memory: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,30 @@ class Candidate:
         """True if its process runs, or is about to."""
         return self.progress.stage.is_on
 
-    def gpu_count(self, room: Room) -> int:
-        """Return how many GPUs it takes: those that the agent gave it, or else as many as its entry asks for."""
-        has_own = self.is_on and not self.progress.is_by_hand
-        return len(self.progress.gpus) if has_own else self.entry.gpus_of(len(room.gpus))
+    def choose_gpus(self, free: Sequence[int], room: Room) -> tuple[tuple[int, ...], str]:
+        """Return the GPUs that it takes of those that no run before it has, and what it lacks; empty for nothing.
+
+        What the agent has started keeps its own. What a person has started may use any.
+        """
+        own = self.progress.gpus
+        if self.is_on and not self.progress.is_by_hand:
+            return own, "" if set(own) & set(room.gpus) <= set(free) else f"waits for {counted(len(own), 'GPU')}"
+        count = self.entry.gpus_of(len(room.gpus))
+        unfit = {} if self.progress.is_by_hand else {gpu: why for gpu in free if (why := self._why_unfit(gpu, room))}
+        found = tuple([gpu for gpu in free if gpu not in unfit][:count])
+        if len(found) == count:
+            return found, ""
+        why = f": {next(iter(unfit.values()))}" if len(free) >= count else ""
+        return found, f"waits for {counted(count, 'GPU')}{why}"
+
+    def _why_unfit(self, gpu: int, room: Room) -> str:
+        """Return why it cannot train on a GPU, whichever run of the queue has that now; empty if it can."""
+        need, there = self.progress.gpu_memory_bytes, room.gpu_memory.get(gpu)
+        if gpu in self.verdict.busy_gpus:
+            return use_of(gpu, self.verdict.busy_gpus[gpu])
+        if there is not None and need > there:
+            return f"it needs {size(need)} of memory, and {size(there)} are available on GPU {gpu}"
+        return ""
 
     @property
     def held_bytes(self) -> int:
@@ -98,7 +120,8 @@ def decide(candidates: Sequence[Candidate], room: Room, now: float) -> dict[str,
         key=lambda each: _rank(each, room, now),
     )
     granted, refused = _share_out(ranked, room)
-    found = {each.name: _decision(each, barred, granted, refused, candidates, room) for each in candidates}
+    takers = [name for name in granted if not stages[name].is_on]
+    found = {each.name: _decision(each, barred, granted, refused, takers, candidates, room) for each in candidates}
     renewed = [each for each in candidates if each.name in granted and _is_turn_over(each, room, now)]
     return found | {each.name: replace(found[each.name], action="turn") for each in renewed}
 
@@ -155,19 +178,24 @@ def _share_out(ranked: Sequence[Candidate], room: Room) -> tuple[dict[str, tuple
     Returns:
       The GPUs of those that got all they need, and why the others did not.
     """
-    granted, refused = list[Candidate](), dict[str, str]()
-    slots, gpus = room.slots, len(room.gpus)
+    granted, refused = dict[str, tuple[int, ...]](), dict[str, str]()
+    slots = room.slots
     memory = room.memory_bytes + sum(each.held_bytes for each in ranked)
+    holders = {gpu: place for place, each in enumerate(ranked) if each.is_on for gpu in each.progress.gpus}
+    # First those that nobody has, and then those of the last in rank.
+    free = sorted(room.gpus, key=lambda gpu: -holders.get(gpu, len(ranked)))
     for each in ranked:
-        if not each.progress.is_by_hand and (lack := _lack(each, slots, gpus, memory, room)) is not None:
-            refused[each.name] = lack or f"waits for a slot: {_names([other.name for other in granted])} first"
+        gpus, no_gpus = each.choose_gpus(free, room)
+        if not each.progress.is_by_hand and (lack := _lack(each, slots, no_gpus, memory, room)) is not None:
+            refused[each.name] = lack or f"waits for a slot: {_names(list(granted))} first"
             continue
-        slots, gpus, memory = slots - 1, gpus - each.gpu_count(room), memory - each.progress.memory_bytes
-        granted.append(each)
-    return _give_gpus(ranked, granted, room), refused
+        slots, memory = slots - 1, memory - each.progress.memory_bytes
+        free = [gpu for gpu in free if gpu not in gpus]
+        granted[each.name] = gpus
+    return granted, refused
 
 
-def _lack(each: Candidate, slots: int, gpus: int, memory: int, room: Room) -> str | None:
+def _lack(each: Candidate, slots: int, no_gpus: str, memory: int, room: Room) -> str | None:
     """Return what an entry lacks, empty for a slot; None if it lacks nothing."""
     need = each.progress.memory_bytes
     wanted = each.entry.gpus_of(len(room.gpus))
@@ -175,24 +203,11 @@ def _lack(each: Candidate, slots: int, gpus: int, memory: int, room: Room) -> st
         return f"needs {counted(wanted, 'GPU')}, and the agent has {len(room.gpus)}"
     if slots <= 0:
         return ""
-    if each.gpu_count(room) > gpus:
-        return f"waits for {counted(each.gpu_count(room), 'GPU')}"
+    if no_gpus:
+        return no_gpus
     if each.progress.stage is not Stage.STARTING and need > memory:
         return f"waits for memory: it needs {size(need)}, and {size(max(0, memory))} are available"
     return None
-
-
-def _give_gpus(ranked: Sequence[Candidate], granted: Sequence[Candidate], room: Room) -> dict[str, tuple[int, ...]]:
-    """Return the GPUs of each entry. What trains keeps its own; the others get those first that nobody has now."""
-    kept = {gpu for each in granted if each.is_on for gpu in each.progress.gpus}
-    held = {gpu for each in ranked for gpu in each.progress.gpus if each.is_on}
-    free = sorted((gpu for gpu in room.gpus if gpu not in kept), key=lambda gpu: gpu in held)
-    found = dict[str, tuple[int, ...]]()
-    for each in granted:
-        has_own = each.is_on and not each.progress.is_by_hand
-        found[each.name] = each.progress.gpus if has_own else tuple(free[: each.gpu_count(room)])
-        free = [gpu for gpu in free if gpu not in found[each.name]]
-    return found
 
 
 def _names(names: Sequence[str]) -> str:
@@ -207,6 +222,7 @@ def _decision(
     barred: Mapping[str, Decision],
     granted: Mapping[str, tuple[int, ...]],
     refused: Mapping[str, str],
+    takers: Sequence[str],
     candidates: Sequence[Candidate],
     room: Room,
 ) -> Decision:
@@ -221,7 +237,6 @@ def _decision(
             return Decision(until=each.verdict.until, gpus=each.progress.gpus)
         still = _in_the_way(each, granted, candidates, room)
         return Decision(why=f"waits until {' and '.join(still)} paused") if still else Decision("start", gpus=gpus)
-    takers = [name for name in granted if not _is_on(candidates, name)]
     if each.name in barred:
         found = barred[each.name]
     elif stage is Stage.TRAINING and takers:
@@ -229,10 +244,6 @@ def _decision(
     else:
         found = Decision(why=refused[each.name])
     return replace(found, action="pause") if stage is Stage.TRAINING else found
-
-
-def _is_on(candidates: Sequence[Candidate], name: str) -> bool:
-    return any(each.is_on for each in candidates if each.name == name)
 
 
 def _in_the_way(

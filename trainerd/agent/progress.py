@@ -50,6 +50,7 @@ class EntryProgress:
       failures, kills: how often it has failed, and its process was killed, since it last paused.
       again_at: when it may start again after a failure.
       memory_bytes: the most resident memory that its process was seen to have.
+      gpu_memory_bytes: the most memory on one GPU that its process was seen to need.
       process: the process that trains, as its state.json names it; empty if it has not said so yet.
       left_by: the process that wrote state.json last, before the one that trains.
       is_by_hand: whether a person started the process that trains, and not the agent.
@@ -69,6 +70,7 @@ class EntryProgress:
     kills: int = 0
     again_at: Moment = 0.0
     memory_bytes: int = 0
+    gpu_memory_bytes: int = 0
     process: str = ""
     left_by: str = ""
     is_by_hand: bool = False
@@ -95,14 +97,16 @@ class Observed:
     Attributes:
       is_running: whether a process trains it.
       state: its state.json; None if there is none.
-      is_starting: whether the command that starts it runs.
+      is_starting: whether the command that starts it ran a moment ago.
       started: how that command ended, if it has since the last look.
+      is_empty: whether its run directory has no state.json, or does not exist.
     """
 
     is_running: bool = False
     state: State | None = None
     is_starting: bool = False
     started: StartResult | None = None
+    is_empty: bool = False
 
 
 def follow(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float, *, may_train: bool) -> EntryProgress:
@@ -115,16 +119,22 @@ def follow(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float,
       now: seconds since 1970 (UTC).
       may_train: whether `[when]` of its config lets it train now.
     """
-    is_starting = before.stage is Stage.STARTING and (seen.is_starting or _may_begin(before, seen, now))
+    may_begin = seen.started is None and (seen.is_starting or _may_begin(before, seen, now))
+    is_starting = before.stage is Stage.STARTING and may_begin
     if before.since != entry.since:  # a clock that was set back makes a new one smaller
-        before = _over_again(before, entry, is_on=before.stage.is_on and (seen.is_running or is_starting))
+        is_on = before.stage.is_on and (seen.is_running or is_starting)
+        before = _over_again(before, entry, _process(seen.state), is_on=is_on)
     if seen.is_running:
         return _training(before, seen, now, may_train=may_train)
     if is_starting:
         return before
+    if seen.is_empty and (before.process or before.left_by) and (before.stage.is_on or before.stage is Stage.WAITING):
+        why = f"its run directory {entry.logdir} was removed. `trainerd queue resume` trains it from step 0"
+        return replace(_over_again(before, entry, "", is_on=False), stage=Stage.FAILED, why=why)
     if before.stage.is_on:
         return _ended(entry, before, seen, now)
-    return replace(before, process="", left_by=_process(seen.state))
+    left_by = _process(seen.state)
+    return before if (before.process, before.left_by) == ("", left_by) else replace(before, process="", left_by=left_by)
 
 
 def _process(state: State | None) -> str:
@@ -132,28 +142,29 @@ def _process(state: State | None) -> str:
     return f"{state.pid} {state.uptime_at_start}" if state is not None else ""
 
 
-def _over_again(before: EntryProgress, entry: QueueEntry, *, is_on: bool) -> EntryProgress:
+def _over_again(before: EntryProgress, entry: QueueEntry, left_by: str, *, is_on: bool) -> EntryProgress:
     """Return the progress of an entry that was resumed. What is known of a process that runs, or starts, stays."""
     if is_on:
         return replace(before, since=entry.since, failures=0)
     return EntryProgress(
         since=entry.since,
         memory_bytes=before.memory_bytes,
+        gpu_memory_bytes=before.gpu_memory_bytes,
         turn_ended=before.turn_ended,
         turn_before_ended=before.turn_before_ended,
-        left_by=before.process or before.left_by,
+        left_by=left_by,
     )
 
 
 def _may_begin(before: EntryProgress, seen: Observed, now: float) -> bool:
     """Return whether a command that an agent started which is gone may still start the run."""
     has_begun = _process(seen.state) != before.left_by
-    return seen.started is None and not has_begun and 0.0 <= now - before.turn_began < BEGIN_SECS
+    return not has_begun and 0.0 <= now - before.turn_began < BEGIN_SECS
 
 
 def _training(before: EntryProgress, seen: Observed, now: float, *, may_train: bool) -> EntryProgress:
-    memory = _memory(before, seen.state)
-    after = replace(before, memory_bytes=memory, overrides_when=before.overrides_when and not may_train)
+    after = _with_memory(before, seen.state)
+    after = replace(after, overrides_when=before.overrides_when and not may_train)
     process = _process(seen.state)
     is_other = bool(before.process) and process not in (before.process, before.left_by)
     if process != before.left_by:
@@ -167,16 +178,26 @@ def _training(before: EntryProgress, seen: Observed, now: float, *, may_train: b
     return replace(after, is_by_hand=is_by_hand, overrides_when=is_by_hand and not may_train)
 
 
-def _memory(before: EntryProgress, state: State | None) -> int:
-    """Return the most memory that the run was seen to have; a little more than before is none."""
-    found = state.memory_bytes if state is not None else 0
-    return found if found > _MORE * before.memory_bytes else before.memory_bytes
+def _with_memory(before: EntryProgress, state: State | None) -> EntryProgress:
+    """Return the progress with the most memory that the run was seen to have; a little more than before is none."""
+    if state is None:
+        return before
+    on_gpus = max((each.needed_bytes or 0 for each in state.devices), default=0)
+    return replace(
+        before,
+        memory_bytes=_most(before.memory_bytes, state.memory_bytes),
+        gpu_memory_bytes=_most(before.gpu_memory_bytes, on_gpus),
+    )
+
+
+def _most(before: int, found: int) -> int:
+    return found if found > _MORE * before else before
 
 
 def _ended(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float) -> EntryProgress:
     """Return the progress of an entry whose process has ended."""
     state, result = seen.state, seen.started
-    after = replace(before, turn_before_ended=before.turn_ended, turn_ended=now, memory_bytes=_memory(before, state))
+    after = replace(_with_memory(before, state), turn_before_ended=before.turn_ended, turn_ended=now)
     after = replace(after, gpus=(), is_by_hand=False, overrides_when=False, why="")
     if result is not None and result.code == InUseError.exit_code:
         return replace(after, stage=Stage.WAITING, why=result.text, again_at=now + AGAIN_SECS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -78,10 +79,16 @@ def by_run() -> Mapping[Path, ShownEntry]:
 
 def warning(known: AgentNotes, queue: Queue) -> str:
     """Return what is wrong with the agent, and what to do; empty if nothing is."""
+    if known.host not in ("", socket.gethostname()):
+        return (
+            f"The agent of this queue runs on {known.host}, or it has ended: this machine cannot see that. If it has "
+            "ended, `trainerd agent` trains the queue here."
+        )
     if not known.is_alive():
         return "No agent runs: `trainerd agent` trains the queue." if queue.entries else ""
     if known.version != __version__:
-        return f"The agent is trainerd {known.version}, and this is {__version__}: stop the agent, and start it again."
+        what = f"The agent is trainerd {known.version}, and this is {__version__}"
+        return f"{what}: restart the agent. Its runs continue."
     return "\n".join(known.troubles)
 
 

@@ -7,8 +7,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -16,7 +18,7 @@ from trainerd.agent.chain import begin
 from trainerd.agent.entry import QueueEntry
 from trainerd.agent.progress import StartResult
 from trainerd.errors import StorageError, TrainerdError
-from trainerd.system.machine import MACHINE, NAME
+from trainerd.system.machine import NAME
 from trainerd.system.xdg import config_home
 from trainerd.text import printable
 
@@ -65,6 +67,7 @@ class Starter:
     """Starts runs, and says how each start has ended. A start continues if this process is killed."""
 
     def __init__(self) -> None:
+        self._forks: set[str] = set()  # those that are being forked, each on a thread of its own
         self._commands: dict[str, AgentCommand] = {}
         self._refused: dict[str, StartResult] = {}
 
@@ -80,12 +83,24 @@ class Starter:
           gpus: the GPUs that it gets.
           has_gpus: whether the agent gives out GPUs at all; else the run sees all of them.
         """
-        if entry.begin_at and after is not None:
-            try:
-                begin(entry, after)
-            except TrainerdError as error:
-                self._refused[name] = StartResult(error.exit_code, str(error))
-                return
+        command = partial(self._run, name, entry, gpus, has_gpus=has_gpus)
+        if not entry.begin_at or after is None:
+            command()
+            return
+        # Large checkpoints take long to verify: the agent goes on meanwhile.
+        self._forks.add(name)
+        threading.Thread(target=self._fork, args=(name, entry, after, command), daemon=True).start()
+
+    def _fork(self, name: str, entry: QueueEntry, after: QueueEntry, command: Callable[[], None]) -> None:
+        try:
+            begin(entry, after)
+            command()
+        except TrainerdError as error:
+            self._refused[name] = StartResult(error.exit_code, str(error))
+        finally:
+            self._forks.remove(name)
+
+    def _run(self, name: str, entry: QueueEntry, gpus: tuple[int, ...], *, has_gpus: bool) -> None:
         unit = None if has_gpus else unit_of(entry)
         if unit is not None:
             command = ["systemctl", "--user", "start", unit]
@@ -98,8 +113,8 @@ class Starter:
             self._refused[name] = StartResult(StorageError.exit_code, said)
 
     def is_starting(self, name: str) -> bool:
-        """Return whether the command that starts this run is running."""
-        return name in self._commands and self._commands[name].is_running()
+        """Return whether the command that starts this run is running, or is about to."""
+        return name in self._forks or (name in self._commands and self._commands[name].is_running())
 
     def take_result(self, name: str) -> StartResult | None:
         """Return how the command that started this run has ended, once; None if none has."""
@@ -111,13 +126,18 @@ class Starter:
         return self._commands.pop(name).result()
 
 
+def _has_manager() -> bool:
+    """Return whether this agent can have a service manager of the user start a run."""
+    return Path(os.environ.get("XDG_RUNTIME_DIR", "/nowhere"), "systemd", "private").exists()
+
+
 def _scope() -> list[str]:
     """Return the command that gives a run a scope of its own, if this agent is a unit of the user.
 
-    What is left in the agent's own control group is killed at a shutdown; a scope gets SIGTERM, and the run saves.
+    A user's manager kills what is left in the agent's own control group at a shutdown. A scope gets SIGTERM, and the
+    run saves. The system's manager leaves it there, and its shutdown sends SIGTERM to all that is left.
     """
-    manager = Path(os.environ.get("XDG_RUNTIME_DIR", "/nowhere"), "systemd", "private")
-    if not os.environ.get("INVOCATION_ID") or not manager.exists() or shutil.which("systemd-run") is None:
+    if not os.environ.get("INVOCATION_ID") or not _has_manager() or shutil.which("systemd-run") is None:
         return []
     return ["systemd-run", "--user", "--scope", "--quiet", "--collect", "--property=TimeoutStopSec=6min", "--"]
 
@@ -137,4 +157,4 @@ def unit_of(entry: QueueEntry) -> str | None:
     is_plain = entry.max_steps is None and not entry.forever and not entry.set
     if config.parent != config_home() / NAME or config.suffix != ".toml" or not is_plain:
         return None
-    return f"{NAME}@{config.stem}" if template.is_file() and MACHINE.running.exists() else None
+    return f"{NAME}@{config.stem}" if template.is_file() and _has_manager() else None

@@ -282,7 +282,9 @@ class WhenConfig:
         "How many processor cores other programs may keep busy, on average over a minute. The processes of the "
         "agent's runs do not count. Default: any number.",
     )
-    free_gpu: bool = key(False, "", "Whether the GPUs must be free of compute processes that are not the agent's runs.")
+    free_gpu: bool = key(
+        False, "", "Whether the GPUs that the run gets must be free of compute processes that are not the agent's runs."
+    )
     max_temp: Degrees | None = key(
         None, "°C", "The temperature of the processor or a GPU above which the run pauses. Default: any temperature."
     )

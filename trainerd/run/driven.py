@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 
+import tensorflow as tf
+
 from trainerd.config.schema import Config
 from trainerd.errors import JobError
 from trainerd.loop.contract import Session, Steps
@@ -57,6 +59,11 @@ def train(config: Config, session: Session, rundir: RunDirectory, host: Host, re
         return Loop(run, session, flag=host.flag, reporter=reporter).train()
 
 
+def _peak(gpu: str) -> int:
+    """Return the most memory that TensorFlow has had in use on a GPU, in bytes."""
+    return int(tf.config.experimental.get_memory_info(gpu)["peak"])
+
+
 class Loop:
     """Runs the loop over one session.
 
@@ -99,7 +106,7 @@ class Loop:
 
     def _watched_devices(self) -> contextlib.AbstractContextManager[None]:
         """Return a context in which the state shows how the devices are."""
-        return watched(self._session.devices, lambda devices: self._reporter.set(devices=devices))
+        return watched(self._session.devices, lambda devices: self._reporter.set(devices=devices), _peak)
 
     def _loop(self) -> Outcome:
         """Run steps and boundaries until a boundary ends the run."""

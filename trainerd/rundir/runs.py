@@ -13,12 +13,13 @@ from typing import Any, Generic, TypeVar
 
 from trainerd.errors import TrainerdError
 from trainerd.rundir import registry
-from trainerd.rundir.lock import Holder, find_removed, read_holder
+from trainerd.rundir.lock import find_removed, read_holder
 from trainerd.rundir.names import RunIdentity, names
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import DAMAGED, State, is_running, read_state
 from trainerd.system import machine
 from trainerd.system.machine import NAME, WATCHER
+from trainerd.system.process_identity import LiveProcess
 
 T = TypeVar("T")
 R = TypeVar("R", bound="ListedRun")
@@ -99,7 +100,7 @@ class RunReader:
         self._files, self._searches = (self.rundir.state, self.rundir.lock), searches
         self._unit = _unit_of(path)
         self._state: Cached[State | None] = Cached()
-        self._holder: Cached[Holder | None] = Cached()
+        self._holder: Cached[LiveProcess | None] = Cached()
 
     def is_here(self) -> bool:
         """Return whether a process of this machine trains the run.
@@ -108,7 +109,7 @@ class RunReader:
           StorageError: its lock cannot be read.
         """
         # Cached, since who has ended never comes back.
-        holder = self._holder.get(stamp_of(self._files[1]), lambda: read_holder(self.rundir))
+        holder = self._holder.get(stamp_of(self._files[1]), lambda: _live_holder(self.rundir))
         return holder is not None and holder.is_alive()
 
     def read(self) -> ListedRun:
@@ -126,6 +127,11 @@ class RunReader:
         except TrainerdError as error:  # another user's, or a disk that fails: the others are shown
             state, unread = None, str(error)
         return ListedRun(rundir, state, is_running(state, is_here=is_here, now=time.time()), unread)
+
+
+def _live_holder(rundir: RunDirectory) -> LiveProcess | None:
+    holder = read_holder(rundir)
+    return LiveProcess(holder.pid, holder.uptime_at_start) if holder is not None else None
 
 
 def all_runs() -> list[ListedRun]:

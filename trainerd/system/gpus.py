@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from trainerd.system.extras import install_command
@@ -28,12 +28,14 @@ class DeviceState:
       memory_bytes: the memory in use on it, by all processes; None if it is not known, as for a CPU.
       memory_total_bytes: the memory that it has, or None.
       utilization: the share of the last second or so in which it computed, from 0 to 1, or None.
+      needed_bytes: the most memory that this process has had in use on it, or None. TensorFlow reserves more.
     """
 
     name: str
     memory_bytes: int | None = None
     memory_total_bytes: int | None = None
     utilization: float | None = None
+    needed_bytes: int | None = None
 
     def __str__(self) -> str:
         """Return the device in one line."""
@@ -46,7 +48,11 @@ class DeviceState:
 
 
 @contextlib.contextmanager
-def watched(devices: Mapping[str, int | None], show: Callable[[list[DeviceState]], object]) -> Iterator[None]:
+def watched(
+    devices: Mapping[str, int | None],
+    show: Callable[[list[DeviceState]], object],
+    peak: Callable[[str], int],
+) -> Iterator[None]:
     """Show the devices at once, and every second while the block runs.
 
     A thread of its own asks NVML then, so the loop never waits for the driver.
@@ -54,12 +60,15 @@ def watched(devices: Mapping[str, int | None], show: Callable[[list[DeviceState]
     Args:
       devices: their names, each with the number that CUDA gives it in this process; None if it is not a GPU.
       show: called with all of them.
+      peak: returns the most memory that this process has had in use on a GPU, by TensorFlow's name of it.
     """
     nvml = _nvml() if any(number is not None for number in devices.values()) else None
     handles = {name: _answer(_handle, nvml, number) for name, number in devices.items()}
 
     def look() -> None:
-        show([_device(nvml, name, handle) for name, handle in handles.items()])
+        found = [_device(nvml, name, handle) for name, handle in handles.items()]
+        needed = {name: _answer(peak, name) for name, number in devices.items() if number is not None}
+        show([replace(each, needed_bytes=needed.get(each.name)) for each in found])
 
     look()
     if nvml is None:
@@ -99,6 +108,20 @@ class Gpus:
         return self._of_each(
             lambda nvml, gpu: [each.pid for each in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)],
         )
+
+    def available_memory(self, is_own: Callable[[int], bool]) -> dict[int, int]:
+        """Return the memory of each GPU that is free, or that certain processes have, in bytes.
+
+        Args:
+          is_own: whether a process is one of them. What NVML does not say of such a process counts as others'.
+        """
+
+        def available(nvml: Any, gpu: Any) -> int:
+            users = nvml.nvmlDeviceGetComputeRunningProcesses(gpu)
+            own = sum(each.usedGpuMemory or 0 for each in users if is_own(each.pid))
+            return int(nvml.nvmlDeviceGetMemoryInfo(gpu).free) + own
+
+        return self._of_each(available)
 
     def temperatures(self) -> dict[int, float]:
         """Return the temperature of each GPU, in °C."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
+import weakref
 from collections.abc import Iterator
 from io import FileIO
 
@@ -31,6 +34,31 @@ def is_process(pid: int, uptime_at_start: float) -> bool:
         return False
     # Earlier versions computed the uptime from the boot time, which the kernel counts in whole seconds.
     return state not in _DEAD and abs(started - uptime_at_start) < 1.5
+
+
+class LiveProcess:
+    """A process that was alive, and notices that it has ended at the cost of one system call.
+
+    Args:
+      pid, uptime_at_start: the process; see `is_process`.
+    """
+
+    def __init__(self, pid: int, uptime_at_start: float) -> None:
+        self._identity = pid, uptime_at_start
+        self._file: int | None = None
+        with contextlib.suppress(OSError):  # it has ended, or the kernel is older than 5.3
+            file = os.pidfd_open(pid)
+            weakref.finalize(self, os.close, file)
+            if is_process(pid, uptime_at_start):  # the file is of this process, and of no other that has its number
+                self._file = file
+
+    def is_alive(self) -> bool:
+        """Return whether it is still running."""
+        if self._file is None:
+            return is_process(*self._identity)
+        end = select.poll()  # one for each call: several threads may ask
+        end.register(self._file, select.POLLIN)
+        return not end.poll(0)
 
 
 def lineage(pid: int) -> Iterator[int]:

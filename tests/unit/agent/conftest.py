@@ -109,7 +109,9 @@ class FakeMachine:
         """Make a run. Returns an entry for it."""
         self.runs[name] = FakeRun(RunDirectory(self.folder / name))
         logdir = str(self.runs[name].rundir.path)
-        return QueueEntry(config="/a.toml", logdir=logdir, folder="/", **fields)  # type: ignore[arg-type]
+        config = self.folder.with_name("a.toml")
+        config.write_text('entry = "job:job"\nlogdir = "a"\n')
+        return QueueEntry(config=str(config), logdir=logdir, folder="/", **fields)  # type: ignore[arg-type]
 
     def on(self) -> list[str]:
         """The runs that have a process, or a command that starts one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -68,7 +69,7 @@ class Subject:
         self.starter = FakeStarter(machine)
         clock = machine.clock
         judge = FakeJudge(lambda: self.verdict)
-        self.agent = Agent(self.queue, lambda: self.room, self.starter, judge, clock=clock, timer=clock)
+        self.agent = Agent(self.queue, lambda own: self.room, self.starter, judge, clock=clock, timer=clock)
 
     def add(self, *names: str, work: float = 10.0, **fields: object) -> None:
         """Add runs that take so many seconds."""
@@ -360,6 +361,43 @@ def test_a_run_with_when_that_a_person_removes_stays_out_of_the_queue(
     subject.go(11)
     assert list(subject.queue.read().entries) == ["run"], "another start"
     run.kill()
+
+
+def test_a_run_whose_directory_is_removed_does_not_start_again_by_itself(subject: Subject) -> None:
+    """Neither one that trains nor one that waits: at step 0 it would be another run."""
+    subject.room = replace(ROOM, slots=1)
+    subject.add("waits", work=1e9)
+    subject.go(3)
+    subject.add("trains", work=1e9, priority=1)
+    subject.go(3)
+    for name, run in subject.machine.runs.items():
+        shutil.rmtree(run.rundir.path)
+        if name == "trains":
+            run.kill()
+    subject.go(60)
+    assert subject.stages() == {"trains": Stage.FAILED, "waits": Stage.FAILED} and not subject.machine.on()
+    assert "was removed" in notes.read().entries["trains"].why
+    subject.queue.resume("waits")
+    subject.go(3)
+    assert subject.stages()["waits"] is Stage.TRAINING and subject.machine.runs["waits"].starts == 2
+
+
+def test_a_run_whose_config_cannot_be_read_waits(subject: Subject) -> None:
+    """Nobody knows its hours. One that trains is not paused for that."""
+    subject.add("trains", "waits", work=1e9)
+    subject.queue.change("waits", lambda entry: replace(entry, paused=True))
+    subject.go(3)
+    config = Path(subject.queue.read().entries["waits"].config)
+    good = config.read_text()
+    config.write_text("[when\n")
+    subject.renew()
+    subject.queue.resume("waits")
+    subject.go(15)
+    assert subject.machine.on() == ["trains"]
+    assert str(config) in notes.read().entries["waits"].why
+    config.write_text(good)
+    subject.go(12)
+    assert subject.machine.on() == ["trains", "waits"]
 
 
 def test_a_run_of_another_machine_is_waited_for(subject: Subject) -> None:

@@ -193,6 +193,31 @@ def test_no_gpu_has_two_runs_for_any_order(needs: int) -> None:
     assert len(given) == len(set(given)), found
 
 
+def test_a_run_gets_the_gpus_that_others_leave_free() -> None:
+    busy = WhenVerdict(True, busy_gpus={0: 7})
+    assert started([run("a", needs=1, verdict=busy), run("b", needs=1, place=1)], TWO) == {"a": (1,), "b": (0,)}
+    assert started([run("a", needs=0, verdict=busy)], TWO) == {"a": ()}
+    found = decide([run("a", needs=2, verdict=busy)], TWO, NOW)
+    assert found["a"] == Decision(why="waits for 2 GPUs: another process (pid 7) uses GPU 0")
+
+
+def test_a_run_waits_for_the_memory_of_a_gpu_that_it_was_seen_to_need() -> None:
+    room = replace(TWO, gpu_memory={0: 49, 1: 50})
+    large = [run(name, needs=1, gpu_memory_bytes=50, place=place) for place, name in enumerate("ab")]
+    assert started([*large, run("c", needs=1, place=2)], room) == {"a": (1,), "c": (0,)}
+    found = decide([large[0], replace(large[1], entry=replace(large[1].entry, gpus=2))], room, NOW)
+    assert found["b"].why == "waits for 2 GPUs"
+    found = decide([large[0]], replace(TWO, gpus=(0,), gpu_memory={0: 49}), NOW)
+    assert found["a"].why == "waits for 1 GPU: it needs 50 B of memory, and 49 B are available on GPU 0"
+
+
+def test_a_higher_priority_takes_the_one_gpu_that_it_can_have() -> None:
+    high = run("high", needs=1, priority=1, verdict=WhenVerdict(True, busy_gpus={0: 7}))
+    found = decide([run("low", Stage.TRAINING, needs=1, gpus=(1,)), high], TWO, NOW)
+    assert found["low"].action == "pause" and found["high"].why == "waits until low paused"
+    assert started([run("low", needs=1), high], TWO) == {"low": (0,), "high": (1,)}
+
+
 def test_a_run_waits_for_the_memory_that_it_was_seen_to_need() -> None:
     found = decide([run("a", memory_bytes=101), run("b", place=1)], ROOM, NOW)
     assert found["a"].why.startswith("waits for memory: it needs 101 B") and found["b"].action == "start"

@@ -11,6 +11,7 @@ from trainerd.agent.notes import AgentNotes, EntryNotes
 from trainerd.agent.progress import EntryProgress, Observed, Stage, StartResult, follow
 from trainerd.loop.outcome import PAUSED, PAUSED_EARLY, Outcome
 from trainerd.rundir.state import Phase, State
+from trainerd.system.gpus import DeviceState
 
 ENTRY = QueueEntry(config="a.toml", logdir="/a", folder="/")
 NOW = 1000.0
@@ -43,6 +44,8 @@ def after(
 
 def test_a_start_is_waited_for() -> None:
     assert after(STARTS, starting=True) == STARTS
+    ended = after(STARTS, starting=True, started=StartResult(64, "no such key"))  # just now
+    assert ended.stage is Stage.FAILED and ended.why == "no such key"
     begun = after(STARTS, state(Phase.TRAINING), running=True, starting=True)
     assert begun.stage is Stage.TRAINING and begun.turn_began == NOW and begun.turns == 1 and not begun.is_by_hand
 
@@ -67,6 +70,8 @@ def test_the_most_memory_is_remembered() -> None:
     assert after(seen, state(Phase.TRAINING, memory_bytes=1050), running=True).memory_bytes == 1000
     assert after(seen, state(Phase.TRAINING, memory_bytes=10), running=True).memory_bytes == 1000
     assert after(seen, state(Phase.PAUSED, memory_bytes=2000)).memory_bytes == 2000
+    devices = [DeviceState("GPU:0", needed_bytes=7), DeviceState("GPU:1", needed_bytes=9), DeviceState("GPU:2")]
+    assert after(TRAINS, state(Phase.TRAINING, devices=devices), running=True).gpu_memory_bytes == 9
 
 
 # ---------------------------------------------------------------------- ends

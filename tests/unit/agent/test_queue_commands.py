@@ -88,7 +88,13 @@ def test_the_table_has_the_columns_that_say_something(cli: Cli) -> None:
 def test_an_agent_of_another_version_is_told_of(cli: Cli) -> None:
     agent_says(version="0.0.1")
     assert "The agent is trainerd 0.0.1, and this is" in cli("queue", "add", "digits.toml")[1]
-    assert "stop the agent, and start it again" in cli("queue")[1]
+    assert "restart the agent. Its runs continue." in cli("queue")[1]
+
+
+def test_an_agent_of_another_machine_is_named(cli: Cli) -> None:
+    cli("queue", "add", "digits.toml")
+    notes.write(AgentNotes(host="tower"))
+    assert "The agent of this queue runs on tower, or it has ended" in cli("queue")[1]
 
 
 # ---------------------------------------------------------------------- change, pause, remove

@@ -83,9 +83,9 @@ def test_the_runs_that_train_come_first_and_one_can_be_found(
 def test_the_devices_of_a_run_are_given(make_run: MakeRun, runs: Runs) -> None:
     make_run(devices=[DeviceState("GPU:0", 3, 4, 0.5), DeviceState("CPU:1")])
     [run] = get(client(runs), "/runs.json")["runs"]
-    unknown = {"memory_bytes": None, "memory_total_bytes": None, "utilization": None}
+    unknown = {"memory_bytes": None, "memory_total_bytes": None, "utilization": None, "needed_bytes": None}
     assert run["devices"] == [
-        {"name": "GPU:0", "memory_bytes": 3, "memory_total_bytes": 4, "utilization": 0.5},
+        {"name": "GPU:0", "memory_bytes": 3, "memory_total_bytes": 4, "utilization": 0.5, "needed_bytes": None},
         {"name": "CPU:1", **unknown},
     ]
 

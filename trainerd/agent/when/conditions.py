@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from trainerd.agent.when.facts import MachineFacts, Probe
@@ -22,11 +22,13 @@ class WhenVerdict:
       may_train: whether it may.
       why: why it may not, for a person; empty if it may.
       until: when the hours change that, with a time zone; None if another condition decides, or if they never do.
+      busy_gpus: the GPUs that it must not get, each with a process of others that uses it.
     """
 
     may_train: bool
     why: str = ""
     until: datetime | None = None
+    busy_gpus: Mapping[int, int] = field(default_factory=dict)
 
 
 def wanted(when: WhenConfig) -> frozenset[Probe]:
@@ -68,10 +70,18 @@ def judge_machine(
       when: its `[when]`.
       facts: the state of the machine; what `wanted` names is enough.
       is_training: whether it trains now.
-      gpus: the GPUs that it has or is to get; None: all.
+      gpus: the GPUs that it has, none if it waits for some; None if it has all.
     """
-    why = next(_obstacles(when, facts, is_training=is_training, gpus=gpus), "")
-    return WhenVerdict(not why, why)
+    others = (facts.others_on_gpus or {}) if when.free_gpu else {}
+    busy = {gpu: min(pids) for gpu, pids in sorted(others.items()) if pids}
+    own = {gpu: pid for gpu, pid in busy.items() if gpus is None or gpu in gpus}
+    why = next(_obstacles(when, facts, own, is_training=is_training), "")
+    return WhenVerdict(not why, why, busy_gpus=busy)
+
+
+def use_of(gpu: int, pid: int) -> str:
+    """Return why a GPU is not free, for a person."""
+    return f"another process (pid {pid}) uses GPU {gpu}"
 
 
 def moment(at: datetime, now: datetime) -> str:
@@ -80,7 +90,7 @@ def moment(at: datetime, now: datetime) -> str:
 
 
 def _obstacles(
-    when: WhenConfig, facts: MachineFacts, *, is_training: bool, gpus: Collection[int] | None
+    when: WhenConfig, facts: MachineFacts, busy_gpus: Mapping[int, int], *, is_training: bool
 ) -> Iterator[str]:
     """Yield each reason of the machine for which a run may not train."""
     if not when.on_battery and facts.on_battery:
@@ -88,10 +98,8 @@ def _obstacles(
     if facts.idle_secs is not None and facts.idle_secs < 60 * when.idle_mins:
         ago = "uses the machine" if facts.idle_secs < 1 else f"used the machine {seconds(facts.idle_secs)} ago"
         yield f"somebody {ago}; it trains after {when.idle_mins:g} min without use"
-    if when.free_gpu:
-        for gpu, pids in sorted((facts.others_on_gpus or {}).items()):
-            if pids and (gpus is None or gpu in gpus):
-                yield f"another process (pid {min(pids)}) uses GPU {gpu}"
+    for gpu, pid in busy_gpus.items():
+        yield use_of(gpu, pid)
     if when.max_load is not None and facts.others_load is not None:
         yield from _too_much_load(when.max_load, facts.others_load, is_training=is_training)
     if when.max_temp is not None and facts.temp is not None:

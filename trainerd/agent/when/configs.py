@@ -27,6 +27,9 @@ class WhenConfigs:
         Args:
           config: the config, or a script.
           changes: the keys of it that differ, each as KEY=VALUE.
+
+        Raises:
+          TrainerdError: the config cannot be read, and was not read before.
         """
         changes = tuple(each for each in changes if each.startswith(_TABLE))
         beside = stamp_of(config.with_name(configs.NAME)) if is_script(config) else None
@@ -37,6 +40,8 @@ class WhenConfigs:
         try:
             found = edit.with_changes(configs.load(config), edit.read_changes(changes)).when
         except TrainerdError:
-            found = known[1] if known is not None else WhenConfig()
+            if known is None:
+                raise
+            found = known[1]
         self._known[config, changes] = stamps, found
         return found

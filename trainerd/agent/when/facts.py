@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 
 class Probe(enum.StrEnum):
-    """The facts that can be read, each by the key of `[when]` that needs it."""
+    """The facts that can be read, each by the key of `[when]` that needs it; the last is for every run with a GPU."""
 
     BATTERY = "on_battery"
     IDLE = "idle_mins"
     LOAD = "max_load"
     GPUS = "free_gpu"
     TEMP = "max_temp"
+    GPU_MEMORY = "the memory of GPUs"
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class MachineFacts:
       others_load: how many processor cores are kept busy by processes that are not of the agent's runs.
       others_on_gpus: the compute processes on each GPU, by its number, that are not of the agent's runs.
       temp: the temperature of the hottest processor or GPU, in °C.
+      gpu_memory: the memory of each GPU, by its number, that is free or that the agent's runs have, in bytes.
     """
 
     on_battery: bool | None = None
@@ -34,3 +36,4 @@ class MachineFacts:
     others_load: float | None = None
     others_on_gpus: Mapping[int, tuple[int, ...]] | None = None
     temp: float | None = None
+    gpu_memory: Mapping[int, int] | None = None

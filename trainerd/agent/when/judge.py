@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from trainerd.agent.when.conditions import WhenVerdict, judge_hours, judge_machine, wanted
 from trainerd.agent.when.local_time import local_time
@@ -38,7 +39,7 @@ class WhenJudge:
           when: its `[when]`.
           own_pids: the processes of all runs of the agent, which do not count as others.
           is_training: whether it trains now.
-          gpus: the GPUs that it has or is to get; None: all.
+          gpus: the GPUs that it has, none if it waits for some; None if it has all.
         """
         by_hours = self._judge_hours(when)
         needed = wanted(when)
@@ -46,7 +47,7 @@ class WhenJudge:
             return by_hours
         facts = self._probes.read(needed, own_pids)
         by_machine = judge_machine(when, facts, is_training=is_training, gpus=gpus)
-        return by_hours if by_machine.may_train else by_machine
+        return replace(by_hours, busy_gpus=by_machine.busy_gpus) if by_machine.may_train else by_machine
 
     def _judge_hours(self, when: WhenConfig) -> WhenVerdict:
         now = self._clock()

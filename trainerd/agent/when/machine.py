@@ -96,6 +96,7 @@ class MachineProbes:
             others_load=found.get(Probe.LOAD),
             others_on_gpus=found.get(Probe.GPUS),
             temp=found.get(Probe.TEMP),
+            gpu_memory=found.get(Probe.GPU_MEMORY),
         )
 
     def _value(self, probe: Probe, own_pids: Collection[int]) -> Any:
@@ -105,7 +106,7 @@ class MachineProbes:
             return value
         reading = self._readers[probe](own_pids)
         if reading.trouble and reading.trouble != self._troubles.get(probe):
-            log.warning("`[when] %s` cannot be checked in full: %s", probe, reading.trouble, extra={"event": "when"})
+            log.warning("%s cannot be checked in full: %s", probe, reading.trouble, extra={"event": "when"})
         self._troubles[probe] = reading.trouble
         self._values[probe] = now, reading.value
         return reading.value
@@ -120,6 +121,7 @@ def machine_readers() -> dict[Probe, Reader]:
         Probe.LOAD: lambda own: Reading(load.read(own)),
         Probe.GPUS: lambda own: others_on_gpus(gpus, own),
         Probe.TEMP: lambda own: temperature(gpus),
+        Probe.GPU_MEMORY: lambda own: gpu_memory(gpus, own),
     }
 
 
@@ -143,6 +145,14 @@ def others_on_gpus(gpus: Gpus, own: Collection[int]) -> Reading[dict[int, tuple[
     except NvmlError as error:
         return Reading(None, str(error))
     return Reading({gpu: tuple(pid for pid in pids if _is_others(pid, own)) for gpu, pids in found.items()})
+
+
+def gpu_memory(gpus: Gpus, own: Collection[int]) -> Reading[dict[int, int]]:
+    """Return the memory of each GPU that is free, or that the agent's runs have."""
+    try:
+        return Reading(gpus.available_memory(lambda pid: bool(set(own) & set(lineage(pid)))))
+    except NvmlError as error:
+        return Reading(None, str(error))
 
 
 def temperature(gpus: Gpus) -> Reading[float]:

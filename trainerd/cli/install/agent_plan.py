@@ -1,6 +1,9 @@
-"""The plan of `trainerd install --agent`: the unit of the agent, for a user."""
+"""The plan of `trainerd install --agent`: the unit of the agent, for one user or for those of the machine."""
 
 from __future__ import annotations
+
+import os
+from pathlib import Path
 
 from trainerd.agent.settings import FILE
 from trainerd.cli.install import plan as install_plan
@@ -10,7 +13,7 @@ from trainerd.doctor.facts import SystemdService
 from trainerd.errors import UsageError
 from trainerd.system.machine import NAME
 
-UNIT = f"{NAME}-agent.service"
+UNIT, TEMPLATE = f"{NAME}-agent.service", f"{NAME}-agent@.service"
 _CONFIG = """\
 # How many runs of the queue train at a time, and on what: docs/guides/several-runs.md has every key.
 
@@ -20,17 +23,21 @@ _CONFIG = """\
 """
 
 
-def make_agent_plan() -> Plan:
-    """Decide what to write.
+def make_agent_plan(user: bool) -> Plan:
+    """Decide what to write: a unit of the machine has an instance for each user, whose own files it reads.
 
     Raises:
-      UsageError: systemd cannot run this Python.
+      UsageError: the user could not run this Python, or systemd not this path.
     """
-    template = install_plan.read_template(UNIT)
+    template = install_plan.read_template(TEMPLATE)
     try:
-        text = units.render(template, f"{install_plan.program()} agent", user=True)
+        text = units.render(template, f"{install_plan.program()} agent", user=user)
     except ValueError as error:
         raise UsageError(f"{error}. Move it.") from None
-    config = File(install_plan.config_folder(user=True) / FILE, _CONFIG, is_kept=True)
-    unit = File(install_plan.unit_folder(user=True) / UNIT, text)
-    return Plan((config, unit), config.path, SystemdService(UNIT, user=True))
+    folder = install_plan.unit_folder(user)
+    if user:
+        config = File(install_plan.config_folder(user) / FILE, _CONFIG, is_kept=True)
+        return Plan((config, File(folder / UNIT, text)), config.path, SystemdService(UNIT, user))
+    install_plan.require_reachable_python("install --system --agent")
+    service = SystemdService(f"{NAME}-agent@{os.environ.get('SUDO_USER', 'USER')}", user)
+    return Plan((File(folder / TEMPLATE, text),), Path("~/.config", NAME, FILE), service)

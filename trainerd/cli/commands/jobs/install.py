@@ -56,7 +56,8 @@ from trainerd.system import machine
     "--agent",
     "is_agent",
     is_flag=True,
-    help="Install the agent of your queue, trainerd-agent.service, in place of a run. It is for your user.",
+    help="Install the agent, which trains a user's queue, in place of a run: trainerd-agent.service, or with --system "
+    "trainerd-agent@.service, for `systemctl start trainerd-agent@USER`.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the unit and write nothing.")
 def command(
@@ -75,9 +76,9 @@ def command(
         return
     if for_user and for_all:
         raise UsageError("--user and --system contradict each other.")
-    if is_agent and (for_all or is_watcher):
-        raise UsageError(f"--agent and {'--system' if for_all else '--watch'} contradict each other.")
-    user = for_user or is_agent or (not for_all and os.geteuid() != 0)
+    if is_agent and is_watcher:
+        raise UsageError("--agent and --watch contradict each other.")
+    user = for_user or (not for_all and os.geteuid() != 0)
     if not user and not dry_run and os.geteuid() != 0:
         raise UsageError(
             f"writing to {machine.MACHINE.units} needs root. Type `sudo {command_line('install --system')}`, or "
@@ -89,7 +90,7 @@ def command(
     if is_watcher:
         plan = make_watch_plan(user)
     else:
-        plan = make_agent_plan() if is_agent else with_copier(make_plan(user, name, config_path), name)
+        plan = make_agent_plan(user) if is_agent else with_copier(make_plan(user, name, config_path), name)
     if dry_run:
         say("\n".join(f"# {file.path}\n{file.text}" for file in plan.files), nl=False)
         return
@@ -139,13 +140,16 @@ def _when(what: str, service: SystemdService) -> str:
 def _agent_steps(plan: Plan) -> list[tuple[str, str]]:
     """Return the same for the agent."""
     service = plan.service
-    return [
-        (f"edit {plan.config}", "how many runs train at a time"),
+    who = "" if service.user else "as that user: "
+    steps = [
+        (f"edit {plan.config}", f"{who}how many runs train at a time"),
         (f"{service.systemctl} enable --now {service.name}", _when("train the queue", service)),
-        ('loginctl enable-linger "$USER"', "train from boot on, and while you are logged out"),
-        (command_line("queue add"), "add the run of the current folder"),
+        (command_line("queue add"), f"{who}add the run of the current folder"),
         (f"{service.journalctl} {service.name} -f", "the agent's log"),
     ]
+    if service.user:
+        steps.insert(2, ('loginctl enable-linger "$USER"', "train from boot on, and while you are logged out"))
+    return steps
 
 
 def _watch_steps(plan: Plan) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import signal
 import threading
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from trainerd.agent.plan import Room
 from trainerd.agent.queue_folder import QueueFolder
 from trainerd.agent.settings import AgentSettings
 from trainerd.agent.starter import Starter
+from trainerd.agent.when.facts import Probe
 from trainerd.agent.when.judge import WhenJudge
 from trainerd.agent.when.machine import MachineProbes
 from trainerd.cli.app import CommandWithExamples
@@ -64,8 +66,9 @@ def _run(found: AgentSettings) -> None:
     with contextlib.ExitStack() as stack:
         notifier = stack.enter_context(contextlib.closing(Notifier()))
         stack.enter_context(alone(notes.folder(), "agent"))
-        room = partial(_room, slots, gpus, found.share_secs)
-        agent = Agent(QueueFolder(), room, Starter(), WhenJudge(MachineProbes()))
+        probes = MachineProbes()
+        room = partial(_room, slots, gpus, found.share_secs, probes)
+        agent = Agent(QueueFolder(), room, Starter(), WhenJudge(probes))
         log.info("the agent trains %s at a time%s", counted(slots, "run"), _of_gpus(gpus), extra={"event": "agent"})
         notifier.send("READY=1")
         while not stop.is_set():
@@ -75,8 +78,11 @@ def _run(found: AgentSettings) -> None:
         notifier.send("STOPPING=1")
 
 
-def _room(slots: int, gpus: tuple[int, ...], share_secs: float | None) -> Room:
-    return Room(slots, gpus, available_memory(), share_secs)
+def _room(
+    slots: int, gpus: tuple[int, ...], share_secs: float | None, probes: MachineProbes, own_pids: Sequence[int]
+) -> Room:
+    on_gpus = probes.read({Probe.GPU_MEMORY}, own_pids).gpu_memory if gpus else None
+    return Room(slots, gpus, available_memory(), share_secs, on_gpus or {})
 
 
 def _of_gpus(gpus: tuple[int, ...]) -> str:
