@@ -70,5 +70,14 @@ def number(name: str, value: float, *, minimum: float | None = None, maximum: fl
 
 
 def with_limits(named: Mapping[str, Any]) -> dict[str, Settable]:
-    """Return what a job names in `settable`, each with its limits. A plain variable has none of its own."""
-    return {name: each if isinstance(each, Settable) else Settable(each) for name, each in named.items()}
+    """Return what a job names in `settable`, each with its limits. A plain variable has none of its own.
+
+    Raises:
+      EntryError: one is not a variable with one number.
+    """
+    found = {name: each if isinstance(each, Settable) else Settable(each) for name, each in named.items()}
+    for name, settable in found.items():
+        variable = settable.variable
+        if not hasattr(variable, "assign") or getattr(variable, "shape", None) != ():
+            raise EntryError(f"settable: {name!r} must be a variable with one number, and is {variable!r}.")
+    return found
