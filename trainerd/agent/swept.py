@@ -155,4 +155,4 @@ class Promotions:
                     self._queue.change(name, partial(replace, max_steps=target, since=self._clock()))
         halved = sweep.halved(results)
         if halved is not None and not halved.targets and halved.winner is None:
-            log.error("the sweep %s has no winner: `trainerd sweep show` has its metrics", folder, extra=_FAILED)
+            log.error("the sweep %s has no winner: `trainerd sweep show` shows its metrics", folder, extra=_FAILED)

@@ -122,7 +122,7 @@ def follow(run: CopiedRun, connect: Callable[[], RunCopy], stop: threading.Event
             if stop.is_set():
                 return
             wait = backoff.failed()
-            log.warning("copy failed: %s Next try in %.0f s", error, wait, extra={"event": "copy-failed"})
+            log.warning("the copy failed: %s It is tried again in %.0f s", error, wait, extra={"event": "copy-failed"})
             with contextlib.suppress(StorageError):
                 copier.failed(error)
             stop.wait(wait)

@@ -71,6 +71,13 @@ def test_a_sweep_that_cannot_be_read_stops_nothing(sweep: Sweep, caplog: pytest.
     assert "cannot continue" in caplog.text and set(steps(queue).values()) == {10}
 
 
+def test_a_sweep_whose_points_have_no_metric_has_no_winner(sweep: Sweep, caplog: pytest.LogCaptureFixture) -> None:
+    queue = QueueFolder()
+    entries = queue.read().entries
+    Promotions(queue).promote(entries, dict.fromkeys(entries, Stage.FAILED), 1)
+    assert f"the sweep {sweep.folder} has no winner: `trainerd sweep show` shows its metrics" in caplog.text
+
+
 def test_points_that_are_queued_are_not_queued_again(cli: Cli, sweep: Sweep) -> None:
     assert "added 0 runs" in cli("sweep", "next", "sweeps/s", "--queue")[1]
     QueueFolder().remove("s-002")
