@@ -229,6 +229,7 @@ def test_tensorflow_alone_reads_all_of_a_keras_job(tmp_path: Path) -> None:
     other = learners_job()
     FunctionSession(other)  # which makes the optimizer's variables
     step = tf.Variable(0, dtype=tf.int64)
+    assert other.dataset is not None
     parts = tf.train.Checkpoint(**other.state, global_step=step, iterator=iter(other.dataset))
     parts.read(str(tmp_path / "a-5")).assert_consumed()
     assert step == 5
