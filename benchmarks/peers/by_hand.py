@@ -14,6 +14,7 @@ def main(prefix: str) -> None:
     """Read it, and say so."""
     job = digits.job()
     step = tf.Variable(0, dtype=tf.int64)
+    assert job.dataset is not None
     checkpoint = tf.train.Checkpoint(**job.state, global_step=step, iterator=iter(job.dataset))
     checkpoint.read(prefix).assert_consumed()
     say(step=int(step.numpy()))

@@ -19,6 +19,7 @@ def bare(strategy: tf.distribute.Strategy) -> Measure:
     """Return the measurement of a loop in the graph that does nothing but the job's steps."""
     with strategy.scope():
         job = two_devices.job()
+    assert job.dataset is not None
     iterator: Any = iter(job.dataset)
 
     def part_of(whole: tf.Tensor) -> Any:

@@ -48,25 +48,38 @@ class Default:
         return self._text
 
 
-def signature(function: Any, *, is_bound: bool = False) -> str:
-    """The parameters of a function, without annotations. `is_bound` leaves out the first one."""
+class Annotation:
+    """A type as it is recorded: as the source writes it. None of them is evaluated, which would need TensorFlow."""
+
+    def __init__(self, annotation: Any) -> None:
+        self._text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def signature(function: Any, *, is_bound: bool = False, returns: bool = True) -> str:
+    """The parameters of a function, and what it returns. `is_bound` leaves out the first one."""
+    found = inspect.signature(function)
     shown = [
         each.replace(
-            annotation=each.empty,
+            annotation=each.empty if each.annotation is each.empty else Annotation(each.annotation),
             default=each.empty if each.default is each.empty else Default(each.default),
         )
-        for each in inspect.signature(function).parameters.values()
+        for each in found.parameters.values()
     ]
-    return str(inspect.Signature(shown[is_bound:]))
+    returned = found.return_annotation
+    returned = Annotation(returned) if returns and returned is not found.empty else found.empty
+    return str(inspect.Signature(shown[bool(is_bound) :], return_annotation=returned))
 
 
 def construction(cls: type) -> str:
     """The parameters of a class. What Python itself constructs in C has no stable signature."""
     for name in ("__init__", "__new__"):
         if isinstance(function := inspect.getattr_static(cls, name), FunctionType):
-            return signature(function, is_bound=True)
+            return signature(function, is_bound=True, returns=False)
         if isinstance(function, staticmethod):
-            return signature(function.__func__, is_bound=True)
+            return signature(function.__func__, is_bound=True, returns=False)
     return "(...)"
 
 

@@ -253,7 +253,8 @@ def test_checkpoint_without_a_loss_s_variable_is_restored_with_a_warning(
     newer.restore(tmp_path / "model.ckpt-3")
     assert newer.step == 3
     [record] = [each for each in caplog.records if getattr(each, "event", "") == "hidden"]
-    assert "loss/.INNER/count" in record.getMessage()
+    assert "the checkpoint has no values for 1 variables of metrics" in record.getMessage()
+    assert "loss/.INNER/count. They keep their initial values" in record.getMessage()
 
 
 def test_what_is_in_a_list_resumes_in_a_fit_whose_data_restarts(

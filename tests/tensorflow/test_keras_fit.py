@@ -62,6 +62,15 @@ def labelled() -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices((X, LABELS)).batch(8)
 
 
+class Endless(keras.utils.PyDataset):  # type: ignore[misc]
+    """Batches without an end."""
+
+    num_batches = None
+
+    def __getitem__(self, at: int) -> tuple[Any, Any]:
+        return X[:5], Y[:5]
+
+
 class Halves(keras.utils.PyDataset):  # type: ignore[misc]
     """Batches of two lengths, which notes the ends of epochs."""
 
@@ -462,6 +471,15 @@ def test_a_script_whose_calls_have_changed_is_refused(tmp_path: Path, monkeypatc
     with pytest.raises(DataError, match=r"call 2 of fit in this run trained model 2 of the script, and now .* model 1"):
         trainerd.keras.fit(second, X, Y, verbose=0, logdir=tmp_path)
     calls.CALLS.clear()
+    at_end = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: 1 / 0)
+    trainerd.keras.fit(first, X, Y, verbose=0, logdir=tmp_path / "other")
+    with pytest.raises(JobError):
+        trainerd.keras.fit(second, X, Y, verbose=0, callbacks=[at_end], logdir=tmp_path / "other")
+    calls.CALLS.clear()
+    trainerd.keras.fit(second, X, Y, verbose=0, logdir=tmp_path / "other")
+    with pytest.raises(DataError, match=r"by call 2 of fit in this run, which trained another model than now"):
+        trainerd.keras.fit(second, X, Y, verbose=0, logdir=tmp_path / "other")
+    calls.CALLS.clear()
     wider = keras.Sequential([keras.layers.Dense(3), keras.layers.Dense(1)])
     wider.compile("sgd", "mse")
     with pytest.raises(
@@ -548,7 +566,7 @@ def test_a_call_does_not_follow_a_run_that_went_back(tmp_path: Path) -> None:
     trainerd.keras.fit(model, X, Y, verbose=0, epochs=2, logdir=tmp_path, settings=settings)
     for path in tmp_path.glob("model.ckpt-4*"):
         path.unlink()
-    with pytest.raises(DataError, match=r"at step 3, and call 2 follows step 4\. Start"):
+    with pytest.raises(DataError, match=r"at step 3, and call 2 follows step 4\. Start the program again"):
         trainerd.keras.fit(model, X, Y, verbose=0, epochs=2, logdir=tmp_path, settings=settings)
 
 
@@ -581,7 +599,12 @@ def test_a_setting_that_no_config_has_is_refused(tmp_path: Path) -> None:
         ({"x": shuffled(), "y": Y}, "which contains the batches, so y must be left out"),
         ({"x": shuffled(), "validation_split": 0.1}, "validation_split is for arrays"),
         ({"x": X, "y": Y, "validation_split": 1.5}, "must be between 0 and 1, and is 1.5"),
-        ({"x": X, "y": Y, "sample_weight": Y, "class_weight": {0: 1.0}}, "not both"),
+        (
+            {"x": X, "y": Y, "sample_weight": Y, "class_weight": {0: 1.0}},
+            "class_weight or sample_weight, not both",
+        ),
+        ({"x": X, "y": Y, "validation_split": 0.99}, "examples leaves none to train or validate with"),
+        ({"x": Endless()}, "x is a PyDataset without an end. Give its length"),
         (
             {"x": tf.distribute.MirroredStrategy(["CPU:0"]).experimental_distribute_dataset(shuffled())},
             "x is a DistributedDataset. Give the tf.data.Dataset itself",

@@ -101,7 +101,15 @@ def uncompiled() -> keras.Model:
     [
         (lambda: trainerd.KerasJob(uncompiled(), shuffled()), "is not compiled"),
         (lambda: trainerd.KerasJob("model", shuffled()), "must be a keras.Model"),
-        (lambda: trainerd.KerasJob(a_line(), endless()), "give steps_per_epoch"),
+        (lambda: trainerd.KerasJob(a_line(), endless()), "the data has no end, so give steps_per_epoch"),
+        (
+            lambda: trainerd.KerasJob(a_line(), shuffled(), endless()),
+            "so give validation_steps",
+        ),
+        (
+            lambda: trainerd.KerasJob(a_line(), shuffled(), (X, Y, Y, Y)),
+            "validation_data must be .* is a tuple of 4",
+        ),
         (lambda: trainerd.KerasJob(a_line(), [X, Y]), "must be a tf.data.Dataset, or a tuple of arrays"),
         (lambda: trainerd.KerasJob(a_line(), (X, Y[:5])), "same number of examples"),
         (lambda: trainerd.KerasJob(a_line(), (None, X)), "not an array of examples"),

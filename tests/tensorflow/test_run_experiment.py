@@ -194,7 +194,7 @@ def test_settings_are_replaced() -> None:
     with pytest.raises(ValueError, match="keep_checkpoint_max should be >= 0"):
         RunConfig(keep_checkpoint_max=-1)
     with pytest.raises(ValueError, match="device_fn must be callable with exactly one argument"):
-        RunConfig(device_fn=lambda one, other: None)
+        RunConfig(device_fn=lambda one, other: None)  # type: ignore[arg-type,misc]
     with pytest.raises(ValueError, match="experimental_max_worker_delay_secs must be an integer"):
         RunConfig(experimental_max_worker_delay_secs=1.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="train_distribute is not supported"):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.fake import FakeSnapshot
-from trainerd.checkpoints import catalogue, checkpoint_state, latest, manifest
+from trainerd.checkpoints import catalogue, checkpoint_state, latest, manifest, saver_checkpoints
 from trainerd.checkpoints.checkpoint_state import StateFile
 from trainerd.checkpoints.manifest import About, DamagedError, FileRecord, Manifest
 from trainerd.checkpoints.retention import Policy
@@ -85,7 +85,7 @@ def test_an_unsound_snapshot_leaves_nothing(rundir: RunDirectory) -> None:
 
 
 def test_a_state_file_that_cannot_be_written_fails_the_save_only_where_it_is_needed(
-    rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
+    rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for step in (5, 6, 7):
         publish(rundir, step)
@@ -96,6 +96,7 @@ def test_a_state_file_that_cannot_be_written_fails_the_save_only_where_it_is_nee
 
     monkeypatch.setattr("trainerd.checkpoints.store.write_atomic", fail)
     publish(rundir, 8)
+    assert f"cannot tidy the run directory {rundir.path}: " in caplog.text
     assert catalogue.resume_order(rundir)[0] == 8
     with pytest.raises(StorageError, match="No space"):  # training went back to 5: nothing says that 6 comes next
         publish(rundir, 6)
@@ -288,7 +289,7 @@ def test_a_graph_that_was_deleted_is_missed_by_no_restore(
     path.unlink()
     found = Manifest("request", step=3, at=0.0, files={path.name: record})
     manifest.verify(found, rundir.path)
-    assert "model.ckpt-3.meta is missing" in caplog.text
+    assert "model.ckpt-3.meta is missing; the checkpoint does not need it" in caplog.text
     path.write_bytes(b"grapg")
     with pytest.raises(DamagedError, match=r"model.ckpt-3.meta: its content"):
         manifest.verify(found, rundir.path)
@@ -306,12 +307,24 @@ def test_a_manifest_of_another_step_is_damage(rundir: RunDirectory) -> None:
     assert rundir.steps() == [20, 10]
 
 
+def test_a_checkpoint_of_another_version_is_refused_and_not_moved(
+    rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(rundir, 10)
+    with monkeypatch.context() as later:
+        later.setattr(manifest, "FORMAT", 99)
+        publish(rundir, 20)
+    with pytest.raises(DataError, match=r"has format 99, and this trainerd reads format \d: it was written by another"):
+        latest.newest_verified(rundir, CheckpointStore(rundir))
+    assert rundir.steps() == [20, 10] and manifest.sound(rundir.manifest(20)) is None
+
+
 def test_where_none_verifies_nothing_is_touched(rundir: RunDirectory) -> None:
     made = publish(rundir, 10, 20)
     for step in (10, 20):
         damage(rundir.path / f"model.ckpt-{step}.index", "flip")
     before = sorted(os.listdir(rundir.path))
-    with pytest.raises(DataError, match="none of the 2 checkpoints"):
+    with pytest.raises(DataError, match=r"(?s)none of the 2 checkpoints .*choose another `logdir` to start over"):
         latest.newest_verified(rundir, made)
     assert sorted(os.listdir(rundir.path)) == before
 
@@ -320,6 +333,8 @@ def test_checkpoints_of_another_program_are_not_started_over(rundir: RunDirector
     (rundir.path / "model.ckpt-100.index").write_text("x")
     with pytest.raises(DataError, match="no manifest"):
         latest.newest_verified(rundir, CheckpointStore(rundir))
+    with pytest.raises(DataError, match=r"(?s)and none can be used:.*move them away to start over"):
+        saver_checkpoints.refuse_to_start_over(rundir, {"model.ckpt-100": "it is not readable"})
 
 
 def test_an_empty_run_directory_is_a_new_run(rundir: RunDirectory) -> None:

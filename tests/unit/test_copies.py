@@ -9,6 +9,7 @@ import os
 import random
 import re
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -36,7 +37,7 @@ from trainerd.copies.copier import FILES_SECS, CopiedRun, Copier
 from trainerd.copies.fetch import FetchedRun, fetch
 from trainerd.copies.layout import CopyIndex, CopyWriter, RunCopy, record_of
 from trainerd.copies.process import copy_once, follow, only_copier, writer_of
-from trainerd.copies.rclone import require_private_credentials
+from trainerd.copies.rclone import RcloneStore, require_private_credentials
 from trainerd.copies.status import CopyStatus, read_copy_status
 from trainerd.copies.store import PIECE, FolderStore, MissingError
 from trainerd.errors import ConfigError, CopyError, DataError, InUseError, NotRunningError, UsageError
@@ -547,7 +548,9 @@ class Stop(threading.Event):
         return self.is_set()
 
 
-def test_a_destination_that_fails_is_tried_again_and_the_run_is_followed(rundir: RunDirectory) -> None:
+def test_a_destination_that_fails_is_tried_again_and_the_run_is_followed(
+    rundir: RunDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
     write(rundir, 10)
     identified(rundir)
     contents, errors = dict[str, bytes](), [CopyError("503."), CopyError("503."), CopyError("503.")]
@@ -568,6 +571,7 @@ def test_a_destination_that_fails_is_tried_again_and_the_run_is_followed(rundir:
     stop = Stop(*steps)
     follow(run_of(rundir), open_it, stop)
     assert stop.waits == [2.0, 4.0, 8.0, 1.0, 1.0, 2.0, 1.0]
+    assert "the copy failed: 503. It is tried again in 8 s" in caplog.text
     assert [(each.steps, each.error) for each in seen if each is not None] == [
         ([], "503."),
         ([], "503."),
@@ -690,11 +694,14 @@ def test_one_checkpoint_can_be_fetched(store: MemoryStore, tmp_path: Path) -> No
     assert not (tmp_path / "none").exists()
 
 
-def test_a_damaged_checkpoint_is_left_out_and_said(rundir: RunDirectory, store: MemoryStore, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_left_out_and_said(
+    rundir: RunDirectory, store: MemoryStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     record = manifests.read(rundir.manifest(30)).files["model.ckpt-30.data-00000-of-00001"]
     store.contents[f"objects/{record.xxh128}"] = b"30.1"
     found = fetched(store, tmp_path / "rest")
     assert (found.resumes_at, found.steps, found.missing) == (20, [10, 20], [30])
+    assert "the copy of step 30 is damaged: " in caplog.text and "is not what was written (XXH3)" in caplog.text
     assert steps_of(fetched(store, tmp_path / "latest", "latest").rundir) == [20]
     with pytest.raises(DataError, match="no checkpoint at memory is whole of those that were asked for: 30"):
         fetched(store, tmp_path / "none", "30")
@@ -755,7 +762,7 @@ def test_a_fetch_resumes_before_what_a_killed_copier_has_not_finished(
 
 
 def test_a_fetch_while_a_copier_works_takes_the_list_that_is_new(
-    rundir: RunDirectory, store: MemoryStore, tmp_path: Path
+    rundir: RunDirectory, store: MemoryStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The objects of the list that it has read go meanwhile."""
     (rundir.path / "events.out.tfevents.1.x").write_bytes(b"first")
@@ -772,6 +779,64 @@ def test_a_fetch_while_a_copier_works_takes_the_list_that_is_new(
 
     found = fetched(Busy(store.contents), tmp_path / "back")
     assert (found.rundir.path / "events.out.tfevents.1.x").read_bytes() == b"fourth" and found.steps == [10, 20, 30]
+    assert "An older list of the run's files is used" in caplog.text
+
+
+def test_without_a_list_of_files_nothing_is_fetched(store: MemoryStore, tmp_path: Path) -> None:
+    indexes = [name for name in store.contents if name.startswith("indexes/")]
+    for name in indexes:
+        store.contents[name] = b"{"
+    with pytest.raises(DataError, match=f"none of the {len(indexes)} lists of files at memory is whole"):
+        fetched(store, tmp_path / "back")
+    for name in indexes:
+        store.delete(name)
+    with pytest.raises(DataError, match="memory has no checkpoint yet: its first copy has not ended"):
+        fetched(store, tmp_path / "back")
+
+
+def test_contents_that_differ_at_each_read_or_are_too_large_are_an_error(store: MemoryStore) -> None:
+    class Noise(MemoryStore):
+        reads = 0
+
+        def read(self, name: str) -> Iterator[bytes]:
+            self.reads += 1
+            yield b"%d" % self.reads
+            yield from (bytes(1 << 20) for _ in range(65 * (self.reads > 2)))
+
+    copy = RunCopy(Noise(), "memory")
+    with pytest.raises(CopyError, match=r"run.json at memory gave other bytes when it was read again"):
+        copy.about()
+    with pytest.raises(CopyError, match=r"run.json at memory is larger than 64.0 MiB, the most that trainerd reads"):
+        copy.about()
+
+
+def test_an_upload_ends_where_the_copier_is_stopped(rundir: RunDirectory) -> None:
+    write(rundir, 10)
+    identified(rundir)
+    copier = Copier(run_of(rundir), stopped=lambda: True)
+    with pytest.raises(CopyError, match="the copy to memory was stopped"):
+        copier.open(RunCopy(MemoryStore(), "memory"), read_state(rundir.state))
+        copier.check()
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "says"),
+    [
+        (None, ConfigError, "copies to this destination need rclone, which is not installed. Install it with `"),
+        ("#!/bin/sh\necho bad flag\nexit 1\n", CopyError, r"rclone \(.*/rclone\) did not start: bad flag"),
+    ],
+)
+def test_an_rclone_that_does_not_start_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, kind: type[Exception], says: str
+) -> None:
+    if script is not None:
+        (tmp_path / "rclone").write_text(script)
+        (tmp_path / "rclone").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin" if script else str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(kind, match=says):
+        RcloneStore(Destination.parse("sftp://host/run"))
 
 
 def test_nothing_is_fetched_into_a_folder_that_has_something(store: MemoryStore, tmp_path: Path) -> None:

@@ -351,7 +351,7 @@ def test_a_socket_that_is_gone_is_not_an_error(
     notifier = Notifier()
     notifier.observe(State(phase=Phase.TRAINING))
     notifier.close()
-    assert "cannot notify" in caplog.text
+    assert "cannot notify systemd" in caplog.text
 
 
 def test_a_reload_before_the_first_step_is_not_taken_for_readiness(manager: socket.socket) -> None:

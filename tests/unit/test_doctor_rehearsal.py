@@ -22,6 +22,7 @@ from trainerd.doctor.finding import Finding, FindingKind
 from trainerd.doctor.upgrade import rehearsal
 from trainerd.doctor.upgrade.python import Python, TimedOutError, TrialDifference
 from trainerd.doctor.upgrade.rehearsal import furthest_metric, judge, rehearse
+from trainerd.errors import StorageError
 from trainerd.rundir.paths import RunDirectory
 
 HERE = Python(Path(sys.executable))
@@ -147,6 +148,18 @@ def test_what_takes_too_long_is_ended_with_all_that_it_started(rundir: RunDirect
     os.set_blocking(reader, True)
     assert os.read(reader, 1) == b""  # when the last of them has ended
     os.close(reader)
+
+
+def test_ends_that_cannot_be_compared_are_reported(tmp_path: Path) -> None:
+    broken = Python(program(tmp_path / "broken", "echo no module; exit 3"))
+    with pytest.raises(StorageError, match="the final checkpoints could not be compared: no module"):
+        broken.compare(tmp_path / "one", tmp_path / "other", tmp_path, 10.0)
+
+
+def test_a_checkpoint_that_goes_before_it_is_copied_is_reported(facts: Facts) -> None:
+    facts.rundir.index(5).unlink()
+    with pytest.raises(StorageError, match=r"the checkpoint of step 5 is gone, or damaged: .* Run the command again\."):
+        list(rehearse(facts, HERE))
 
 
 def test_a_life_speaks_for_no_service_and_is_no_run_that_is_listed(

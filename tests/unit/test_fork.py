@@ -11,6 +11,8 @@ import pytest
 from tests.unit.conftest import Cli
 from tests.unit.test_rollback import back, count_operations, kill_at, steps_of, value_at, write
 from trainerd.checkpoints import latest
+from trainerd.checkpoints import manifest as manifests
+from trainerd.checkpoints.manifest import DamagedError
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import parse
 from trainerd.errors import StorageError, UsageError
@@ -51,6 +53,21 @@ def test_an_earlier_line_can_be_forked(rundir: RunDirectory, tmp_path: Path) -> 
     assert resumes_at(new) == 20
     with pytest.raises(UsageError, match=r"no checkpoint of step 20\. The nearest is 10"):
         fork(rundir, RollbackTarget(20), tmp_path / "other", {})
+
+
+def test_a_checkpoint_that_goes_while_it_is_forked_leaves_nothing(
+    rundir: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(rundir, 10)
+
+    def verify(found: object, folder: Path) -> None:
+        if folder != rundir.path:
+            raise DamagedError("model.ckpt-10.index: missing")
+
+    monkeypatch.setattr(manifests, "verify", verify)
+    with pytest.raises(StorageError, match="the checkpoint of step 10 cannot be forked: "):
+        fork(rundir, RollbackTarget(10), tmp_path / "new", {})
+    assert not (tmp_path / "new").exists()
 
 
 def test_another_file_system_gets_copies(rundir: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +211,7 @@ def test_a_kill_at_any_operation_leaves_no_fork_without_its_config(
         (["20", "b", "--set", "name=-"], 78, '--set name="-": '),
         (["20", "b", "--set", "script.adopt=true"], 78, "--set script.adopt=true: this table is for an `entry` that"),
         (["20", "b", "--set", "logdir=c"], 64, "NEWDIR is the run directory"),
-        (["20", "taken", "--set", "max_steps=3"], 64, "taken.toml exists"),
+        (["20", "taken", "--set", "max_steps=3"], 64, "taken.toml exists: name another NEWDIR, or move that file"),
     ],
 )
 def test_the_command_says_what_is_wrong_and_makes_nothing(

@@ -164,7 +164,9 @@ def test_a_save_that_is_under_way_is_ended_first(rundir: RunDirectory) -> None:
     assert seen == [[], [20, 15]]
 
 
-def test_where_it_cannot_be_written_the_pause_waits_for_the_boundary(rundir: RunDirectory) -> None:
+def test_where_it_cannot_be_written_the_pause_waits_for_the_boundary(
+    rundir: RunDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
     one = Guarded(rundir)
     space_is_back = full_disk()
 
@@ -182,6 +184,7 @@ def test_where_it_cannot_be_written_the_pause_waits_for_the_boundary(rundir: Run
     finally:
         space_is_back()
     assert saved(rundir)[0] == (20, "pause") and one.evaluated == [10, 20]
+    assert "The pause waits until the evaluation ends." in caplog.text
 
 
 def test_a_step_that_does_not_end_is_abandoned_after_a_while(rundir: RunDirectory) -> None:

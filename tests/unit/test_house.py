@@ -152,15 +152,14 @@ def room(path: Path) -> str:
 
 
 @functools.cache
-def imports(path: Path, *, everywhere: bool) -> list[str]:
+def imports(path: Path, *, everywhere: bool, for_types: bool = True) -> list[str]:
     """The modules that a file imports; those inside functions, and for types alone, only if `everywhere`."""
     found = list[str]()
     skipped: set[ast.AST] = set()
     for node in nodes_of(path):
-        hidden = isinstance(node, ast.FunctionDef) or (
-            isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-        )
-        if hidden and not everywhere:
+        is_of_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        is_first = not (is_of_types or isinstance(node, ast.FunctionDef))
+        if not (is_first or everywhere) or (is_of_types and not for_types):
             skipped.update(ast.walk(node))
     for node in nodes_of(path):
         if node in skipped:
@@ -189,14 +188,15 @@ def test_a_room_without_tensorflow_has_none() -> None:
     for path in MODULES:
         if room(path) not in WITH_TENSORFLOW:
             at_first = [each for each in imports(path, everywhere=False) if each.split(".")[0] == "trainerd"]
-            heavy = [each for each in imports(path, everywhere=True) if each.split(".")[0] in HEAVY]
+            heavy = [each for each in imports(path, everywhere=True, for_types=False) if each.split(".")[0] in HEAVY]
             heavy += [each for each in at_first if room_of(each) in WITH_TENSORFLOW]
             found += [f"{name(path)} imports {each}" for each in heavy]
     assert found == []
 
 
 def test_the_rooms_with_tensorflow_need_it() -> None:
-    needing = {room(p) for p in MODULES for m in imports(p, everywhere=True) if m.split(".")[0] in HEAVY}
+    found = [(room(path), imports(path, everywhere=True, for_types=False)) for path in MODULES]
+    needing = {room for room, names in found for each in names if each.split(".")[0] in HEAVY}
     assert needing | {"data", "keras"} == WITH_TENSORFLOW
 
 

@@ -343,13 +343,19 @@ def refused(error: type[TrainerdError], *words: str, user: bool = False, name: s
     return message
 
 
-def test_system_needs_root(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_system_needs_root(machine: Machine, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert run("--system") == UsageError.exit_code
+    code, printed = cli("install", "--system")
+    assert code == UsageError.exit_code and f"writing to {machine.units} needs root. Type `sudo " in printed
 
 
 def test_a_missing_config(machine: Machine) -> None:
-    refused(ConfigError, "init", str(machine.configs), f'logdir = "{machine.state}/trainerd"')
+    refused(
+        ConfigError,
+        f"there is no config at {machine.configs}",
+        "then type this again",
+        f'logdir = "{machine.state}/trainerd"',
+    )
     refused(ConfigError, "rename its trainerd.toml to a.toml", f'logdir = "{machine.state}/trainerd-a"', name="a")
     (machine.configs / "trainerd.toml").write_text('entry = "a:b"')
     assert "init" not in refused(ConfigError, "/a.toml and change what it trains", name="a")
@@ -363,7 +369,7 @@ def test_a_wrong_config(machine: Machine) -> None:
 @pytest.mark.parametrize("logdir", ["runs/a", "/var/lib/trainerd-not", "../state/trainerd/../elsewhere"])
 def test_a_logdir_that_the_service_cannot_write(machine: Machine, logdir: str) -> None:
     write_config(machine.configs / "trainerd.toml", logdir)
-    refused(ConfigError, str(machine.configs / "trainerd.toml"), f'  logdir = "{machine.state}/trainerd"')
+    refused(ConfigError, "the service's own user can write in", f'  logdir = "{machine.state}/trainerd"')
 
 
 def test_a_logdir_below_the_state_directory(machine: Machine) -> None:
@@ -380,7 +386,7 @@ def test_a_config_that_the_sandbox_hides(machine: Machine, place: Path) -> None:
 def test_a_config_that_others_cannot_read(machine: Machine) -> None:
     config = write_config(machine.configs / "trainerd.toml", machine.state / "trainerd")
     config.chmod(0o600)
-    refused(ConfigError, f"chmod o+r {config}")
+    refused(ConfigError, f"{config} is closed to other users. Type `chmod o+r {config}`")
     config.chmod(0o644)
     machine.configs.chmod(0o700)
     refused(ConfigError, f"chmod o+rx {machine.configs}")

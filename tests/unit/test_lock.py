@@ -166,7 +166,8 @@ def test_a_run_directory_that_is_removed_is_reported_at_once_and_may_be_made_aga
         reporter = Reporter(State(), [states.append])
         shutil.rmtree(rundir.path)
         warn_if_removed(rundir, reporter)
-        assert "was removed while a process trains in it" in caplog.text and "removed" in states[-1].warnings[0]
+        assert "was removed while a process trains in it" in caplog.text
+        assert "the run directory was removed: " in states[-1].warnings[0]
         with pytest.raises(StorageError, match=r"was removed while.* Create it again"):
             store.publish(FakeSnapshot(1, 1.0), About("request"))
         code, text = cli("status", "--logdir", str(rundir.path))

@@ -614,7 +614,7 @@ def test_a_nan_that_a_save_finds_ends_the_run(rundir: RunDirectory) -> None:
     life.session.on_step = at
     with pytest.raises(
         JobError,
-        match=r"'value' holds a NaN after step 10.*next start begins at step 0",
+        match=r"'value' holds a NaN after step 10, so that step was not saved\..*next start begins at step 0",
     ):
         life.train()
     assert saved(rundir) == [] and life.session.step < 25

@@ -6,14 +6,24 @@ from pathlib import Path
 
 import pytest
 
+from tests.fake import FakeSnapshot
 from tests.unit.conftest import Cli
+from trainerd.checkpoints.manifest import About
+from trainerd.checkpoints.store import CheckpointStore
+from trainerd.cli.commands.history import pin
 from trainerd.config import parse, tables
 from trainerd.config.metric_goals import Best
-from trainerd.errors import ConfigError, UsageError
+from trainerd.errors import ConfigError, EntryError, UsageError
 from trainerd.history import plots
 from trainerd.history.curves import Curve
 from trainerd.history.story import Story
+from trainerd.job.params import ScriptParams
+from trainerd.job.settable import Settable
+from trainerd.rundir import request_files
 from trainerd.rundir.paths import RunDirectory
+from trainerd.sweeps import picture
+from trainerd.sweeps.standing import SweepStanding
+from trainerd.system import regular_files
 
 
 @pytest.fixture
@@ -39,6 +49,9 @@ def run_here(tmp_path: Path) -> Path:
         ("run --adopt", 64, "--adopt and the arguments after `--` are for a script, and entry = 'job:job'."),
         ("run --rank 1", 64, "--rank is for a run on several machines, and the config has no [cluster]"),
         ("init .", 64, "has a trainerd.toml already, so nothing was written. Choose another directory."),
+        ("evaluate --minima", 69, "has no checkpoint that is a minimum of the loss yet."),
+        ("evaluate --since 7", 69, "has no checkpoint of step 7 or later yet."),
+        ("evaluate", 69, "has no checkpoint yet."),
         ("events", 69, "run has no events."),
         ("events --since 2d", 69, "run has no events in that time."),
         ("events --kind start", 69, "run has no events of kind start."),
@@ -62,10 +75,21 @@ def run_here(tmp_path: Path) -> Path:
         ),
         ("install --name -a", 64, "--name"),
         ("save", 69, "nothing trains in"),
+        ("status --logdir ./nosuch", 69, "there is no run directory ./nosuch. `trainerd list` shows your runs."),
+        ("set rate=1", 69, "`trainerd start` starts it; then type this again."),
+        (
+            "sweep . --set seed=1,2 --metric a --halve b",
+            64,
+            "--metric and --halve contradict each other. Give one.",
+        ),
+        ("install --user --config train.py", 64, "a service needs a config. Write "),
+        ("install --slurm", 64, "exists and has other content. Move it, and try again."),
+        ("watch --config watch.toml --test", 78, "has no `channels` in its table [watch]."),
     ],
 )
 def test_a_wrong_command_line_is_reported(cli: Cli, arguments: str, code: int, says: str) -> None:
-    Path("train.py").touch()
+    for name in ("train.py", "trainerd.sbatch", "watch.toml"):
+        Path(name).touch(0o600)
     found, text = cli(*arguments.split())
     assert found == code and says in text
 
@@ -84,6 +108,11 @@ def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path, content: bytes, 
     with pytest.raises(ConfigError, match=path.name) as raised:
         parse.load(path)
     assert says in str(raised.value)
+
+
+def test_a_batch_script_needs_a_config(cli: Cli) -> None:
+    code, text = cli("install", "--slurm")
+    assert code == 64 and "there is no trainerd.toml here: `trainerd init DIR` writes one to start from." in text
 
 
 def test_a_missing_file_and_a_directory_are_reported(tmp_path: Path) -> None:
@@ -105,3 +134,48 @@ def test_a_picture_has_one_of_two_kinds(tmp_path: Path) -> None:
     story = Story("loss", Curve(), [], [])
     with pytest.raises(UsageError, match=r"--image: expected a \.png or a \.svg, got .*a\.jpg"):
         plots.as_picture(story, tmp_path / "a.jpg")
+
+
+def test_numbers_and_parameters_that_do_not_fit_are_reported() -> None:
+    with pytest.raises(EntryError, match=r"settable: the minimum 2 is greater than the maximum 1\."):
+        Settable(None, 2.0, 1.0)
+    with pytest.raises(EntryError, match=r"\[params\] has 'rate', and the script's call of trainerd.params"):
+        ScriptParams("train.py", {"rate": 1}).over({"units": 3})
+
+
+def test_a_checkpoint_that_is_moved_away_is_reported(rundir: RunDirectory, caplog: pytest.LogCaptureFixture) -> None:
+    store = CheckpointStore(rundir)
+    store.publish(FakeSnapshot(5, 10.0), About("test"))
+    store.quarantine(5, "its index is damaged")
+    assert "the checkpoint of step 5 does not verify and is now in " in caplog.text
+
+
+def test_a_checkpoint_that_is_deleted_while_it_is_pinned_is_reported(
+    cli: Cli, run_here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rundir = RunDirectory(run_here)
+    CheckpointStore(rundir).publish(FakeSnapshot(5, 10.0), About("test"))
+
+    def delete(path: Path) -> int:
+        rundir.manifest(5).unlink()
+        return regular_files.open_to_append(path)
+
+    monkeypatch.setattr(pin, "open_to_append", delete)
+    code, text = cli("pin", "5")
+    assert code == 64 and "the checkpoint of step 5 is being deleted. `trainerd checkpoints` shows" in text
+
+
+def test_a_sweep_without_its_metric_has_no_picture(tmp_path: Path) -> None:
+    standing = SweepStanding(None, Best("loss", is_least=True), [])  # type: ignore[arg-type]  # it is not reached
+    with pytest.raises(UsageError, match="--image: no point has the metric 'loss' yet"):
+        picture.as_picture(standing, tmp_path / "a.png")
+
+
+def test_a_group_that_cannot_be_given_access_is_reported(
+    run_here: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TRAINERD_GROUP_MAY_ASK", "1")
+    rundir = RunDirectory(run_here)
+    rundir.requests.touch()
+    request_files.open_to_group(rundir)
+    assert "the group cannot be given access to" in caplog.text

@@ -13,7 +13,7 @@ import pytest
 from tests.fake import FakeSession
 from trainerd.config import parse as configs
 from trainerd.config.schema import Config, TroubleConfig
-from trainerd.errors import JobError
+from trainerd.errors import DataError, JobError
 from trainerd.loop.contract import Steps
 from trainerd.proof.check import rehearse
 from trainerd.proof.folders import mirrored
@@ -181,8 +181,15 @@ def test_a_mirror_within_the_folder_does_not_mirror_itself(tmp_path: Path) -> No
 
 def test_a_check_fails_where_the_loss_is_nan() -> None:
     config = Config(entry="a:b", logdir="r")
-    with pytest.raises(JobError, match=r"loss became nan in step 2.*stop_on_nan"):
+    with pytest.raises(JobError, match=r"loss became nan in step 2, which ends a run\..*stop_on_nan"):
         list(rehearse(FakeSession(loss=lambda step: 1.0 if step == 1 else math.nan), config))
     assert list(rehearse(FakeSession(loss=lambda step: math.nan), replace(config, stop_on_nan=False)))
+
+    class Loses(FakeSession):
+        def restore(self, prefix: Path) -> None:
+            self.step = 0
+
+    with pytest.raises(DataError, match="step 2 was saved and step 0 was restored"):
+        list(rehearse(Loses(), config))
     skips = replace(config, trouble=TroubleConfig(on_nan="skip"))
     assert list(rehearse(FakeSession(loss=lambda step: math.nan), skips))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -17,11 +16,11 @@ from tests.fake import FakeSnapshot
 from tests.unit.conftest import Cli
 from tests.unit.test_loop import Life, saved
 from trainerd.checkpoints import catalogue, latest, manifest
-from trainerd.checkpoints.manifest import About
+from trainerd.checkpoints.manifest import About, DamagedError
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.cli import requests
-from trainerd.errors import InUseError, StorageError, UsageError
+from trainerd.errors import InUseError, NotRunningError, StorageError, UsageError
 from trainerd.history import lines, rollback
 from trainerd.history.lines import Line
 from trainerd.history.rollback import RollbackRequest, RollbackTarget
@@ -101,7 +100,9 @@ def test_lines_are_shown_and_no_retention_touches_them(rundir: RunDirectory) -> 
     )
 
 
-def test_a_step_that_is_not_there_names_the_nearest_and_changes_nothing(rundir: RunDirectory) -> None:
+def test_a_step_that_is_not_there_names_the_nearest_and_changes_nothing(
+    rundir: RunDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
     write(rundir, *range(10, 100, 10))
     with pytest.raises(UsageError, match=r"no checkpoint of step 33. The nearest are 20, 30, 40, 50, 60\b|10, 20, 30"):
         rollback.require_target(rundir, RollbackTarget(33))
@@ -114,6 +115,26 @@ def test_a_step_that_is_not_there_names_the_nearest_and_changes_nothing(rundir: 
         rundir.rollback.write_text(content)
         rollback.finish_at_start(rundir, CheckpointStore(rundir))
         assert not rundir.rollback.exists() and steps_of(rundir) == list(range(10, 100, 10))
+    assert "the rollback was rejected: " in caplog.text
+    with pytest.raises(UsageError, match=r"the checkpoint of step 33 was deleted\. `trainerd checkpoints` shows"):
+        rollback.go_back(rundir, CheckpointStore(rundir), RollbackRequest(RollbackTarget(33)), 0.0)
+
+
+def test_a_checkpoint_that_cannot_be_read_after_it_was_moved_is_put_back(
+    rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(rundir, 10, 20)
+    back(rundir, 10)
+    store, before = CheckpointStore(rundir), content(rundir)
+
+    def damaged(path: Path, **options: object) -> None:
+        raise DamagedError("its checksum does not match")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(manifest, "read", damaged)
+        with pytest.raises(StorageError, match="the checkpoint of step 20 of line 1 cannot be read after it was moved"):
+            rollback.go_back(rundir, store, RollbackRequest(RollbackTarget(20, 1)), 0.0)
+    assert content(rundir) == before
 
 
 def count_operations(monkeypatch: pytest.MonkeyPatch, strike: Callable[[int], None]) -> Callable[[], int]:
@@ -285,7 +306,7 @@ def test_an_error_that_lasts_leaves_what_was_or_what_the_same_command_finishes(
 ) -> None:
     total = operations_of_a_rollback(prepared(tmp_path / "whole", line), line, monkeypatch)
     arguments = [str(TARGETS[line]), *(["--line", str(line)] if line is not None else [])]
-    seen = set[str]()
+    seen, texts = set[str](), list[str]()
     for nth in range(5, total, 4):  # the first ones are those of the command itself
         rundir = prepared(tmp_path / f"run {nth}", line)
         before = content(rundir)
@@ -296,10 +317,12 @@ def test_an_error_that_lasts_leaves_what_was_or_what_the_same_command_finishes(
                     raise OSError(errno.ENOSPC, "No space left on device")
 
             count_operations(patch, strike)
-            with contextlib.suppress(StorageError):
+            try:
                 rollback.go_back(
                     rundir, CheckpointStore(rundir), RollbackRequest(RollbackTarget(TARGETS[line], line)), 0.0
                 )
+            except StorageError as error:
+                texts.append(str(error))
         require_readable(rundir)
         CheckpointStore(rundir).clean()
         if rollback.is_under_way(rundir):
@@ -311,6 +334,8 @@ def test_an_error_that_lasts_leaves_what_was_or_what_the_same_command_finishes(
         else:
             assert values(rundir) == AS_WISHED[line]
     assert "finished" in seen
+    twice = next(text for text in texts if "Undoing it failed too" in text)
+    assert twice.endswith("The next start, or the next `trainerd rollback`, finishes it.")
 
 
 # ---------------------------------------------------------------------- a run that trains
@@ -423,6 +448,10 @@ def test_the_command_goes_back_and_says_where_the_next_start_resumes(cli: Cli, t
     write(rundir, 40)
     code, printed = cli("rollback", "30", "--line", "1", "--logdir", "run")
     assert code == 64 and "has no checkpoint of step 30" in printed
+    code, printed = cli("rollback", "20", "--logdir", "run")
+    assert code == 0
+    code, printed = cli("rollback", "40", "--logdir", "run")
+    assert code == 64 and "An earlier line has one: --line " in printed
 
 
 @pytest.mark.parametrize(
@@ -571,7 +600,16 @@ def test_a_command_whose_process_dies_takes_its_request_back(
         alive = iter([True, True, False])
         monkeypatch.setattr(lock.Holder, "is_alive", lambda holder: next(alive, False))
         code, printed = cli("rollback", "10", "--logdir", "run")
-    assert code == 69 and "ended before it went back" in printed and not rundir.rollback.exists()
+        assert code == 69 and "ended before it went back" in printed and not rundir.rollback.exists()
+
+        def ends(*arguments: object) -> None:
+            monkeypatch.setattr(rollback, "is_under_way", lambda rundir: True)
+            raise NotRunningError("it ended")
+
+        monkeypatch.setattr(requests, "ask", ends)
+        monkeypatch.setattr(lock.Holder, "is_alive", lambda holder: True)
+        code, printed = cli("rollback", "10", "--logdir", "run")
+    assert code == 69 and f"process {os.getpid()} ended during the rollback. The next start" in printed
 
 
 @pytest.mark.parametrize(("left", "says"), [("other", "training continues"), ("own", "paused")])

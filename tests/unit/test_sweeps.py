@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 import math
+import sys
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from trainerd.rundir.claim import claimed
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase
 from trainerd.sweeps import space
+from trainerd.sweeps.adaptive import require_optuna
 from trainerd.sweeps.halving import Halving, PointResult
 from trainerd.sweeps.spec import SweepSpec
 from trainerd.sweeps.standing import best_of_sweep, read_standing
@@ -136,6 +138,9 @@ def test_sobol_without_scipy_says_what_to_install(monkeypatch: pytest.MonkeyPatc
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(UsageError, match="--optuna: the package `optuna` is not installed"):
+        require_optuna()
     with pytest.raises(UsageError, match="--sobol: the package `scipy` is not installed"):
         space.sobol_points(space.read_space(["a=uniform(0,1)"]), 2, 1)
 
@@ -283,6 +288,8 @@ def test_a_script_without_a_config_is_swept_too(tmp_path: Path, monkeypatch: pyt
         (["params.a=1"], {"rungs": (1,)}, "x", "--rungs STEP,STEP needs a metric: --halve METRIC."),
         (["params.a=1"], {"sampler": "optuna", "count": 3}, "x", "--optuna needs --metric METRIC, and no --rungs"),
         (["max_steps=1,2"], {"metric": "min loss", "rungs": (2,)}, "x", "--set max_steps and --rungs contradict"),
+        (["params.a=1"], {"count": 3}, "x", "sampler: 'grid' takes no `count`"),
+        (["params.a=1"], {"sampler": "random"}, "x", "sampler: 'random' needs `count`, the number of points"),
         (["params.a=1"], {"metric": "min loss", "rungs": (2, 2)}, "x", "--rungs: expected steps that rise, got 2,2."),
     ],
 )

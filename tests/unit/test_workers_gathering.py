@@ -181,7 +181,9 @@ def test_workers_that_differ_are_reported_in_what(terms: Callable[..., Terms]) -
         chief.end()
 
 
-def test_a_rank_twice_and_another_number_of_workers_are_refused(terms: Callable[..., Terms], plan: ClusterPlan) -> None:
+def test_a_rank_twice_and_another_number_of_workers_are_refused(
+    terms: Callable[..., Terms], plan: ClusterPlan, caplog: pytest.LogCaptureFixture
+) -> None:
     asked: list[bool] = []
     chief = Call(lambda: gather_as_chief(terms(0, is_asked_to_pause=lambda: bool(asked))))
     first = Call(lambda: gather_as_worker(terms(1))).end()
@@ -190,13 +192,14 @@ def test_a_rank_twice_and_another_number_of_workers_are_refused(terms: Callable[
     fewer = terms(1, plan=ClusterPlan(plan.workers[:2], 1))
     assert "1 of 2 workers, where there are 3" in ended(Call(lambda: gather_as_worker(fewer)).end())["why"]
     first.close()  # now there is room for it
+    wait_for(lambda: "worker 1 ended before all workers had started" in caplog.text, lambda: caplog.text)
     asked.append(True)
     with pytest.raises(PausedWhileGathering):
         chief.end()
 
 
 def test_another_token_and_strangers_are_not_let_in(
-    terms: Callable[..., Terms], plan: ClusterPlan, tmp_path: Path
+    terms: Callable[..., Terms], plan: ClusterPlan, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     chief = Call(lambda: gather_as_chief(terms(0)))
     other = tmp_path / "other"
@@ -211,6 +214,7 @@ def test_another_token_and_strangers_are_not_let_in(
     asked.append(True)
     with pytest.raises(PausedWhileGathering):
         spy.end()
+    assert f"the connection to the chief at {plan.meeting_place} failed: the other side has another" in caplog.text
     for worker in workers:
         worker.close()
 
@@ -261,6 +265,7 @@ def test_what_a_worker_asks_for_is_written_to_its_request_file_alone(
     rundir.save.symlink_to(tmp_path / "checkpoint")
     requests.take_over(1, "save", {"content": "id\n"}, rundir, flag)
     assert not (tmp_path / "checkpoint").exists(), "a link is not followed"
+    assert "the request of worker 1 was not passed on" in caplog.text
 
 
 def test_a_worker_that_asks_for_a_rollback_replaces_no_other_one(tmp_path: Path) -> None:
@@ -291,7 +296,11 @@ def test_what_a_worker_asks_for_is_no_longer_than_what_is_read(tmp_path: Path, w
     ids=str,
 )
 def test_a_worker_that_is_not_understood_keeps_no_other_from_coming(
-    terms: Callable[..., Terms], plan: ClusterPlan, tmp_path: Path, wrong: dict[str, Any]
+    terms: Callable[..., Terms],
+    plan: ClusterPlan,
+    tmp_path: Path,
+    wrong: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     chief = Call(lambda: gather_as_chief(terms(0)))
     with connected(plan) as stranger:
@@ -300,6 +309,7 @@ def test_a_worker_that_is_not_understood_keeps_no_other_from_coming(
         wire.send({"rank": 1, "size": 3, "about": {"trainerd": "1"}, "host": "b", "pid": 7, "clock": 0.0} | wrong)
         with pytest.raises(Gone), wire.within(SECS):
             wire.receive()
+    assert "a worker on 127.0.0.1 sent an invalid message" in caplog.text
     workers = [Call(partial(gather_as_worker, terms(rank))).end() for rank in (1, 2)]
     assert sorted(chief.end()) == [1, 2]
     for worker in workers:
@@ -331,7 +341,8 @@ def test_an_address_of_another_machine_is_reported(terms: Callable[..., Terms]) 
 
 
 @pytest.mark.parametrize(
-    ("content", "mode", "said"), [("x" * 40, 0o644, "others may read"), ("short", 0o600, "fewer than 16 characters")]
+    ("content", "mode", "said"),
+    [("x" * 40, 0o644, "cluster.token: others may read"), ("short", 0o600, "fewer than 16 characters")],
 )
 def test_a_bad_token_is_reported(
     terms: Callable[..., Terms], tmp_path: Path, content: str, mode: int, said: str

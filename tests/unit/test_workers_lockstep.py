@@ -24,7 +24,7 @@ from trainerd.rundir.state import Answer, LastCheckpoint, Phase, State, WorkerSt
 from trainerd.workers.chief import Chief
 from trainerd.workers.peer import Message, Peer
 from trainerd.workers.step_watch import StepWatch
-from trainerd.workers.training.lockstep import ChiefSession, WorkerCommands, explained
+from trainerd.workers.training.lockstep import ChiefSession, WorkerCommands, explained, rows_of
 from trainerd.workers.trouble import Trouble
 from trainerd.workers.wire import Wire
 from trainerd.workers.worker import Worker
@@ -163,6 +163,11 @@ def pair() -> Iterator[Callable[..., Pair]]:
     yield make
     for each in made:
         each.close()
+
+
+def test_a_worker_that_has_done_other_steps_ends_the_run() -> None:
+    with pytest.raises(TrainerdError, match="the workers are at different steps: the chief did 2 steps from 5 on"):
+        rows_of({"first": 4, "count": 2}, Steps(5, ("loss",), np.zeros((2, 1))))
 
 
 def test_all_do_the_same_steps_and_metrics_are_means(pair: Callable[..., Pair]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 from itertools import zip_longest
@@ -124,25 +125,31 @@ applies to a whole class is given above its messages. Exit code 0 means success.
 """
 
 
-def pages() -> dict[PurePosixPath, str]:
-    """Return the page of messages."""
+@functools.cache
+def all_messages() -> list[tuple[str, Path, str]]:
+    """Return every message: its class of errors, or its level in the log; its file; its text."""
     files = sorted((ROOT / "trainerd").rglob("*.py"))
     kinds = _kinds(files)
-    said = [
-        (kind, _topic(path), message)
+    return [
+        (kind, path, message.text)
         for path in files
         for message in messages(path)
         if (kind := kinds.get(message.by, message.by)) in (*SECTIONS, *_LOGGED)
     ]
+
+
+def pages() -> dict[PurePosixPath, str]:
+    """Return the page of messages."""
+    said = [(kind, _topic(path), text) for kind, path, text in all_messages()]
     errors = sorted((c for c in every_class() if c.__module__ == "trainerd.errors"), key=lambda cls: cls.exit_code)
     parts, anchors = [_INTRODUCTION + "\n".join(map(_row, errors)), ""], _Anchors()
     for cls in errors:
         name, (title, fix) = cls.__name__, SECTIONS[cls.__name__]
         parts += [f"## {title} (exit code {_code(cls)}) {{#{name}}}\n", f"`trainerd.errors.{name}`: {cls.summary}.\n"]
-        parts += [f"**Fix:** {fix}\n", *_listed([(topic, m.text) for kind, topic, m in said if kind == name], anchors)]
-    for by, (title, text) in _LOGGED.items():
-        parts += [f"## {title}\n", f"{text}\n"]
-        parts += _listed([(topic, m.text) for kind, topic, m in said if kind == by], anchors)
+        parts += [f"**Fix:** {fix}\n", *_listed([(topic, text) for kind, topic, text in said if kind == name], anchors)]
+    for by, (title, introduction) in _LOGGED.items():
+        parts += [f"## {title}\n", f"{introduction}\n"]
+        parts += _listed([(topic, text) for kind, topic, text in said if kind == by], anchors)
     return {PLACE: "\n".join(parts)}
 
 

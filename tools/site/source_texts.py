@@ -23,9 +23,14 @@ class Said:
     text: str
 
 
+@functools.cache
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def messages(path: Path) -> Iterator[Said]:
     """Every message of a file: of `raise X(text)`, and of calls such as `log.warning(text)` and `warn(text)`."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = _parsed(path)
     scope = _Names(tree)
     for function in [tree, *(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef))]:
         local = _Names(function, scope)
@@ -39,17 +44,18 @@ def messages(path: Path) -> Iterator[Said]:
 
 def classes(path: Path) -> Iterator[tuple[str, list[str]]]:
     """The classes of a file, each with its bases."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(_parsed(path)):
         if isinstance(node, ast.ClassDef):
             yield node.name, [ast.unparse(base).split(".")[-1] for base in node.bases]
 
 
 def _own(function: ast.AST) -> Iterator[ast.AST]:
     """What is in a function, and not in one that is in it."""
-    for child in ast.iter_child_nodes(function):
-        if not isinstance(child, ast.FunctionDef):
-            yield child
-            yield from _own(child)
+    left = [*ast.iter_child_nodes(function)][::-1]
+    while left:
+        if not isinstance(node := left.pop(), ast.FunctionDef):
+            yield node
+            left += [*ast.iter_child_nodes(node)][::-1]
 
 
 def _called(call: ast.Call, is_raised: bool) -> str | None:

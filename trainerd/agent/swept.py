@@ -183,4 +183,4 @@ class Promotions:
                 with contextlib.suppress(ConfigError, UsageError):  # a person changes or removes it at this moment
                     self._queue.change(name, partial(replace, max_steps=target, since=self._clock()))
         if halved is not None and not halved.targets and halved.winner is None:
-            self._fail(str(folder), f"the sweep {folder} has no winner: `trainerd sweep show` has its metrics.")
+            self._fail(str(folder), f"the sweep {folder} has no winner: `trainerd sweep show` shows its metrics.")

@@ -159,15 +159,16 @@ def parse(said: bytes, path: Path, *, checked: bool = True) -> Manifest:
         stated = content.pop("checksum")
         if checked and _checksum(content) != stated:
             raise DamagedError(f"{path.name}: its checksum does not match")
-        if content["format"] != FORMAT:
-            raise DataError(
-                f"{path} has format {content['format']}, and this trainerd reads format {FORMAT}: it was written by "
-                "another version. Use that one, or choose another `logdir`."
-            )
-        content["metrics"] = {k: math.nan if v is None else v for k, v in content["metrics"].items()}
-        manifest = msgspec.convert(content, Manifest)
+        if (written := content["format"]) == FORMAT:
+            content["metrics"] = {k: math.nan if v is None else v for k, v in content["metrics"].items()}
+            manifest = msgspec.convert(content, Manifest)
     except (msgspec.DecodeError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise DamagedError(f"{path.name}: not a manifest ({type(error).__name__})") from error
+    if written != FORMAT:
+        raise DataError(
+            f"{path} has format {written}, and this trainerd reads format {FORMAT}: it was written by another version. "
+            "Use that one, or choose another `logdir`."
+        )
     if not path.name.endswith(f"-{manifest.step}.json"):
         raise DamagedError(f"{path.name}: it is the manifest of step {manifest.step}")
     if any("/" in name or "\0" in name or name in ("", ".", "..") for name in manifest.files):
@@ -176,10 +177,10 @@ def parse(said: bytes, path: Path, *, checked: bool = True) -> Manifest:
 
 
 def sound(path: Path, *, checked: bool = True) -> Manifest | None:
-    """Read a manifest; see `read`. Returns None for one that is damaged, or was deleted meanwhile."""
+    """Read a manifest; see `read`. Returns None for one that is damaged, of another version, or deleted meanwhile."""
     try:
         return read(path, checked=checked)
-    except DamagedError:
+    except (DamagedError, DataError):
         return None
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from trainerd import text
 from trainerd.copies.store import CopyStore
 from trainerd.errors import CopyError, DataError
 
@@ -53,7 +54,9 @@ class CheckedStore:
             parts.append(part)
             size += len(part)
             if size > _LARGEST:
-                raise CopyError(f"{name} at {self.url} is larger than trainerd writes it.")
+                raise CopyError(
+                    f"{name} at {self.url} is larger than {text.size(_LARGEST)}, the most that trainerd reads."
+                )
         return b"".join(parts)
 
     def sound(self, name: str, parse: Callable[[bytes], _Content | None]) -> _Content | None:
@@ -69,7 +72,7 @@ class CheckedStore:
             if (found := parse(contents[-1])) is not None:
                 return found
         if contents[0] != contents[1]:
-            raise CopyError(f"{name} at {self.url} has other bytes at each read.")
+            raise CopyError(f"{name} at {self.url} gave other bytes when it was read again.")
         return None
 
     def put_content(self, name: str, content: bytes) -> None:

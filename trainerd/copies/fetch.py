@@ -97,7 +97,11 @@ def _fetch_files(copy: RunCopy, staging: Path) -> CopyIndex:
                 return index
     if numbers:
         raise DataError(f"none of the {len(numbers)} lists of files at {copy.url} is whole.")
-    raise DataError(f"{copy.url} has no checkpoint yet: its first copy has not ended.")
+    raise _no_checkpoint(copy)
+
+
+def _no_checkpoint(copy: RunCopy) -> DataError:
+    return DataError(f"{copy.url} has no checkpoint yet: its first copy has not ended.")
 
 
 def _are_fetched(copy: RunCopy, index: CopyIndex, staging: Path) -> bool:
@@ -108,7 +112,7 @@ def _are_fetched(copy: RunCopy, index: CopyIndex, staging: Path) -> bool:
             path = staging / (name.removeprefix(JOB) if name.startswith(JOB) else f"{index.logdir}/{name}")
             _fetch_file(copy, parts, path)
     except (DataError, MissingError) as error:
-        log.warning("%s Another list of the files is taken", error, extra={"event": "fetch"})
+        log.warning("%s An older list of the run's files is used", error, extra={"event": "fetch"})
         _empty(staging)
         return False
     (staging / index.logdir).mkdir(parents=True, exist_ok=True)
@@ -141,7 +145,7 @@ def _fetch_checkpoints(
     """
     found = copy.manifests(rundir, index.order)
     if not found:
-        raise DataError(f"{copy.url} has no checkpoint yet: its first copy has not ended.")
+        raise _no_checkpoint(copy)
     order = [step for step in _order(copy, index) if step in found] if index.order else sorted(found, reverse=True)
     rest = sorted(found.keys() - set(order), reverse=True)
     chosen = [] if where is None else _chosen(copy, rundir, found, order, where)
@@ -151,7 +155,7 @@ def _fetch_checkpoints(
             try:
                 _fetch_checkpoint(copy, rundir, found[step])
             except (DamagedError, DataError) as error:
-                log.warning("step %d is damaged there: %s", step, error, extra={"event": "fetch", "step": step})
+                log.warning("the copy of step %d is damaged: %s", step, error, extra={"event": "fetch", "step": step})
                 missing.append(step)
                 continue
             done.append(step)

@@ -156,7 +156,7 @@ def follow(
             if stop.is_set():
                 return
             wait = backoff.failed()
-            log.warning("copy failed: %s Next try in %.0f s", error, wait, extra={"event": "copy-failed"})
+            log.warning("the copy failed: %s It is tried again in %.0f s", error, wait, extra={"event": "copy-failed"})
             _say_failed(copier, error)
             if wait >= _MOST_WAIT_SECS and is_over():
                 raise

@@ -94,7 +94,7 @@ def _fill(staging: RunDirectory, source: RunDirectory, found: Manifest, origin: 
     try:
         manifests.verify(own, staging.path)
     except DamagedError as error:  # retention has deleted it meanwhile
-        raise StorageError(f"the checkpoint of step {found.step} was deleted meanwhile: {error}") from error
+        raise StorageError(f"the checkpoint of step {found.step} cannot be forked: {error}") from error
     write_durable(staging.manifest(found.step), own.to_bytes())
     write_durable(staging.checkpoint_state, StateFile(found.step, (found.step,)).to_bytes(staging.basename))
     write_durable(staging.origin, json.dumps(asdict(origin), indent=1).encode() + b"\n")

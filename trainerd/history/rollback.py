@@ -388,7 +388,7 @@ class _Moving:
         try:
             found = manifests.read(rundir.manifest(target.step))
         except DamagedError as error:
-            raise StorageError(f"the checkpoint of {target} was damaged during the rollback: {error}") from error
+            raise StorageError(f"the checkpoint of {target} cannot be read after it was moved: {error}") from error
         self._store.name(target.step)
         withdraw(rundir, RollbackRequest(target, self._decided.id))
         safe_paths.remove(rundir.rollback_returns)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+    from trainerd.job.settable import Settable
 
 
 @dataclass(frozen=True)
@@ -72,17 +78,17 @@ class GraphJob:
       export: called with the session and a directory, writes the model for use elsewhere.
     """
 
-    graph: Any
-    train_op: Any
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    saver: Any = None
-    global_step: Any = None
-    summary_op: Any = None
-    init_fn: Callable[[Any], Any] | None = None
-    evaluate: Callable[[Any], Mapping[str, Any]] | None = None
-    config: Any = None
-    settable: Mapping[str, Any] = field(default_factory=dict)
-    export: Callable[[Any, Path], Any] | None = None
+    graph: tf.Graph
+    train_op: tf.Operation | tf.Tensor
+    metrics: Mapping[str, tf.Tensor] = field(default_factory=dict)
+    saver: tf.compat.v1.train.Saver | None = None
+    global_step: tf.Variable | tf.Tensor | None = None
+    summary_op: tf.Tensor | None = None
+    init_fn: Callable[[tf.compat.v1.Session], object] | None = None
+    evaluate: Callable[[tf.compat.v1.Session], Mapping[str, Any]] | None = None
+    config: tf.compat.v1.ConfigProto | None = None
+    settable: Mapping[str, tf.Variable | Settable] = field(default_factory=dict)
+    export: Callable[[tf.compat.v1.Session, Path], object] | None = None
 
 
 @dataclass(frozen=True)
@@ -106,11 +112,11 @@ class KerasJob:
       initial_epoch: the number of the first epoch, from 0.
     """
 
-    model: Any
-    data: Any
-    validation_data: Any = None
+    model: keras.Model
+    data: tf.data.Dataset | tuple[Any, ...]
+    validation_data: tf.data.Dataset | tuple[Any, ...] | None = None
     steps_per_epoch: int | None = None
-    callbacks: Sequence[Any] = ()
+    callbacks: Sequence[keras.callbacks.Callback] = ()
     epochs: int | None = None
     validation_steps: int | None = None
     validation_freq: int | Collection[int] = 1
@@ -143,10 +149,10 @@ class Job:
     """
 
     train_step: Callable[..., Any]
-    dataset: Any = None
+    dataset: tf.data.Dataset | None = None
     state: Mapping[str, Any] = field(default_factory=dict)
     evaluate: Callable[[], Mapping[str, Any]] | None = None
     summaries: Callable[[], None] | None = None
     export: Callable[[Path], None] | None = None
     predict: Callable[[], Mapping[str, Any]] | None = None
-    settable: Mapping[str, Any] = field(default_factory=dict)
+    settable: Mapping[str, tf.Variable | Settable] = field(default_factory=dict)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from trainerd.errors import EntryError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 LEARNING_RATE = "learning_rate"
 
@@ -23,7 +26,7 @@ class Settable:
       maximum: the greatest value. Default: none.
     """
 
-    variable: Any
+    variable: tf.Variable
     minimum: float | None = None
     maximum: float | None = None
 
@@ -69,6 +72,15 @@ def number(name: str, value: float, *, minimum: float | None = None, maximum: fl
     return Number(value, least, math.inf if maximum is None else maximum)
 
 
-def with_limits(named: Mapping[str, Any]) -> dict[str, Settable]:
-    """Return what a job names in `settable`, each with its limits. A plain variable has none of its own."""
-    return {name: each if isinstance(each, Settable) else Settable(each) for name, each in named.items()}
+def with_limits(named: Mapping[str, tf.Variable | Settable]) -> dict[str, Settable]:
+    """Return what a job names in `settable`, each with its limits. A plain variable has none of its own.
+
+    Raises:
+      EntryError: one is not a variable with one number.
+    """
+    found = {name: each if isinstance(each, Settable) else Settable(each) for name, each in named.items()}
+    for name, settable in found.items():
+        variable = settable.variable
+        if not hasattr(variable, "assign") or getattr(variable, "shape", None) != ():
+            raise EntryError(f"settable: {name!r} must be a variable with one number, and is {variable!r}.")
+    return found

@@ -484,10 +484,10 @@ class Checkpointer:
             while save is not None and not save.done.wait(POLL_SECS):
                 if self._is_hung(save):
                     where = "memory" if save.is_to_memory else self._rundir.path
+                    how = "" if save.is_to_memory else " `dmesg` shows errors of the disk."
                     raise StorageError(
                         f"the save of step {save.step} to {where} makes no progress for "
-                        f"{self._hang_secs:g} s, so the run ends without it. The next start {self.next_start}. "
-                        "`dmesg` shows errors of the disk."
+                        f"{self._hang_secs:g} s, so the run ends without it. The next start {self.next_start}.{how}"
                     )
         finally:
             self._is_awaited = False

@@ -84,7 +84,7 @@ def _steps(session: Session, config: Config) -> Generator[str, None, dict[str, f
         bad = bad_turn(steps, Valleys(), config.trouble, smoothing=1, stops_on_nan=config.stop_on_nan)
         if bad is not None and bad.action == "stop":
             raise JobError(
-                f"{bad.what}, where a run stops. Check the learning rate and the data; `stop_on_nan = false` in "
+                f"{bad.what}, which ends a run. Check the learning rate and the data; `stop_on_nan = false` in "
                 "the config lets it continue.",
                 step=bad.last,
                 sound=False,
@@ -109,8 +109,7 @@ def _save_and_restore(session: Session, rundir: RunDirectory) -> Iterator[str]:
     yield f"save: {saved.bytes:,} bytes in {saved.seconds:.2f} s"
     started = time.monotonic()
     found = latest.newest_verified(rundir, store)
-    if found is None:
-        raise DataError("the checkpoint that was just written is not there.")
+    assert found is not None, "it was written above"
     session.restore(rundir.prefix(found.step))
     if session.step != step:
         raise DataError(f"step {step} was saved and step {session.step} was restored.")

@@ -55,7 +55,8 @@ def predict(config: Config, rundir: RunDirectory, checkpoint: Manifest, output: 
     if function is None:
         raise EntryError(f"entry = {config.entry!r}:\n{_HOW}")
     with called_at_boundary("the job's predict", checkpoint.step):
-        columns = _columns(function(), checkpoint.step)
+        found = function()
+    columns = _columns(found, checkpoint.step)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)

@@ -174,7 +174,7 @@ def _load_alone(path: Path, task: Mapping[str, Any], file: Path) -> Mapping[str,
     )
     if done.returncode != 0:
         why = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-        raise ReleaseError(f"the process that loads {path.name} alone failed: {why[0]}\n{_NO_RELEASE}")
+        raise ReleaseError(f"the process that loads {path.name} failed: {why[0]}\n{_NO_RELEASE}")
     found: Mapping[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert not found["trainerd"]
     if "load_error" in found:
@@ -248,8 +248,8 @@ def _compare_outputs(path: Path, model: Any, found: Mapping[str, Any], folder: P
         return
     if not furthest <= TOLERANCE:
         raise ReleaseError(
-            f"the outputs of {path.name}, loaded again, differ from the checkpoint's by {furthest:.3g} of the largest. "
-            f"{_NO_RELEASE}"
+            f"the outputs of {path.name}, loaded again, differ from those of the checkpoint by up to {furthest:.3g} "
+            f"times the largest. {_NO_RELEASE}"
         )
     same = f"outputs to {furthest:.1g} of the largest" if furthest else "outputs bit for bit"
     if "made" in found:

@@ -79,7 +79,8 @@ class SweepSpec:
         if self.sampler == "optuna" and (self.metric is None or self.rungs):
             raise UsageError("--optuna needs --metric METRIC, and no --rungs: it chooses points by their last result.")
         if (self.sampler == "grid") != (self.count is None):
-            raise UsageError(f"a sweep with sampler = {self.sampler!r} has {self.count or 'no'} points as `count`.")
+            needs = "takes no `count`" if self.sampler == "grid" else "needs `count`, the number of points"
+            raise UsageError(f"sampler: {self.sampler!r} {needs}.")
         self.goal()
 
     def goal(self) -> Best | None:

@@ -232,7 +232,7 @@ def _connect(token: bytes, terms: Terms) -> Peer | None:
         about = dict(terms.about)
         wire.send(Hello(plan.rank, plan.size, about, socket.gethostname(), os.getpid(), terms.clock()))
     except Gone as error:
-        log.warning("the chief at %s sent an invalid message: %s", place, error, extra={"event": "gathering"})
+        log.warning("the connection to the chief at %s failed: %s", place, error, extra={"event": "gathering"})
         wire.close()
         return None
     return Peer(wire, f"the chief ({place})", heartbeat_secs=terms.heartbeat_secs)

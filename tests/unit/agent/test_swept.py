@@ -117,6 +117,13 @@ def test_a_choice_of_points_that_fails_is_made_again_later_and_later(
     assert not promotions.troubles
 
 
+def test_a_sweep_whose_points_have_no_metric_has_no_winner(sweep: Sweep, caplog: pytest.LogCaptureFixture) -> None:
+    queue = QueueFolder()
+    entries = queue.read().entries
+    Promotions(queue).promote(entries, dict.fromkeys(entries, Stage.FAILED), 1)
+    assert f"the sweep {sweep.folder} has no winner: `trainerd sweep show` shows its metrics" in caplog.text
+
+
 def test_points_that_are_queued_are_not_queued_again(cli: Cli, sweep: Sweep) -> None:
     assert "added 0 runs" in cli("sweep", "next", "sweeps/s", "--queue")[1]
     QueueFolder().remove("s-002")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from trainerd.errors import StorageError
 from trainerd.watch.delivery import notes as module
 from trainerd.watch.delivery.notes import Notes
 from trainerd.watch.delivery.notice import Notice
@@ -26,6 +27,17 @@ def rows(notes: Notes) -> dict[str, int]:
             table: database.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0]
             for table in ("told", "queue", "read")
         }
+
+
+def test_notes_that_cannot_be_used_are_reported(tmp_path: Path) -> None:
+    notes = Notes(tmp_path, 0.0)
+    notes.path.write_text("no database" * 1000)
+    with pytest.raises(StorageError, match=r"cannot use the watcher's notes, .*: file is not a database. Move it away"):
+        notes.take("run", ["line"], [], [], 0.0)
+    notes.path.unlink()
+    notes.path.mkdir()
+    with pytest.raises(StorageError, match="This user must be able to write there"):
+        notes.take("run", ["line"], [], [], 0.0)
 
 
 def test_what_is_too_old_to_be_news_is_forgotten_and_not_reported_again(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from trainerd.text import printable
 log = logging.getLogger(__name__)
 
 STATUS_CHARS = 1000
+_FAILED = "cannot notify systemd: %s"
 
 
 class Notifier:
@@ -34,7 +35,7 @@ class Notifier:
         try:
             self._socket.sendall(text.encode("utf-8", "replace"))
         except OSError as error:
-            log.warning("cannot notify systemd: %s", error)
+            log.warning(_FAILED, error)
 
     def close(self) -> None:
         """Send no more."""
@@ -76,7 +77,7 @@ def _connect(address: str) -> socket.socket | None:
         connection.connect("\0" + address[1:] if address.startswith("@") else address)
     except OSError as error:  # a shell that a service left behind: the variable stays, the socket is gone
         connection.close()
-        log.warning("cannot notify %s: %s", address, error)
+        log.warning(_FAILED, f"{address}: {error}")
         return None
     return connection
 

@@ -134,7 +134,9 @@ class _Rehearsal:
             manifests.verify(self._newest, made.path)
         except (FileNotFoundError, DamagedError) as error:
             step = self._newest.step
-            raise StorageError(f"the checkpoint of step {step} is gone, or damaged: {error}. Type it again.") from error
+            raise StorageError(
+                f"the checkpoint of step {step} is gone, or damaged: {error}. Run the command again."
+            ) from error
         made.manifest(self._newest.step).write_bytes(self._newest.to_bytes())
         return made
 

@@ -182,7 +182,7 @@ class RunChanges:
             if each.kind == SKIP:
                 known[each] = each.with_elements(self._session.skip(int(each.value)))
             elif each.name not in self._session.numbers():
-                log.warning("the job has no number %r any more: it is not set", each.name, extra={"event": "changed"})
+                log.warning("the job has no number %r now, so it is not set", each.name, extra={"event": "changed"})
                 continue
             else:
                 self._session.assign(each.name, each.value)

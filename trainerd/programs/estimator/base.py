@@ -127,10 +127,10 @@ class BaseEstimator(ABC):
     def train(
         self,
         input_fn: Callable[..., Any] | None,
-        hooks: Sequence[Any] | None = None,
+        hooks: Sequence[tf.compat.v1.train.SessionRunHook] | None = None,
         steps: int | None = None,
         max_steps: int | None = None,
-        saving_listeners: Sequence[Any] | None = None,
+        saving_listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener] | None = None,
     ) -> Self:
         """Train the model, from the newest checkpoint on.
 
@@ -211,7 +211,7 @@ class BaseEstimator(ABC):
         self,
         input_fn: Callable[..., Any] | None,
         steps: int | None = None,
-        hooks: Sequence[Any] | None = None,
+        hooks: Sequence[tf.compat.v1.train.SessionRunHook] | None = None,
         checkpoint_path: str | None = None,
         name: str | None = None,
     ) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+
 from trainerd.checkpoints.format.reader import newest_checkpoint
 from trainerd.job.definition import GraphJob
 from trainerd.programs.estimator.base import BaseEstimator
@@ -91,7 +93,7 @@ class Estimator(BaseEstimator):
         self,
         input_fn: Callable[..., Any],
         predict_keys: Sequence[str] | None = None,
-        hooks: Sequence[Any] | None = None,
+        hooks: Sequence[tf.compat.v1.train.SessionRunHook] | None = None,
         checkpoint_path: str | None = None,
         yield_single_examples: bool = True,
     ) -> Iterator[Any]:

@@ -66,16 +66,16 @@ class EstimatorSpec(_Fields):
     def __new__(
         cls,
         mode: str,
-        predictions: Any = None,
-        loss: Any = None,
-        train_op: Any = None,
+        predictions: tf.Tensor | Mapping[str, tf.Tensor] | None = None,
+        loss: tf.Tensor | None = None,
+        train_op: tf.Operation | tf.Tensor | None = None,
         eval_metric_ops: Mapping[str, Any] | None = None,
         export_outputs: Mapping[str, Any] | None = None,
-        training_chief_hooks: Iterable[Any] | None = None,
-        training_hooks: Iterable[Any] | None = None,
-        scaffold: Any = None,
-        evaluation_hooks: Iterable[Any] | None = None,
-        prediction_hooks: Iterable[Any] | None = None,
+        training_chief_hooks: Iterable[tf.compat.v1.train.SessionRunHook] | None = None,
+        training_hooks: Iterable[tf.compat.v1.train.SessionRunHook] | None = None,
+        scaffold: tf.compat.v1.train.Scaffold | None = None,
+        evaluation_hooks: Iterable[tf.compat.v1.train.SessionRunHook] | None = None,
+        prediction_hooks: Iterable[tf.compat.v1.train.SessionRunHook] | None = None,
     ) -> Self:
         predictions = _checked_predictions(predictions, mode)
         return super().__new__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import tensorflow as tf
@@ -112,14 +112,14 @@ class RunConfig:
         save_summary_steps: int | None = 100,
         save_checkpoints_steps: Any = _DEFAULT,
         save_checkpoints_secs: Any = _DEFAULT,
-        session_config: Any = None,
+        session_config: tf.compat.v1.ConfigProto | None = None,
         keep_checkpoint_max: int | None = 5,
         keep_checkpoint_every_n_hours: float | None = 10000,
         log_step_count_steps: int | None = 100,
-        train_distribute: Any = None,
-        device_fn: Any = None,
+        train_distribute: tf.distribute.Strategy | None = None,
+        device_fn: Callable[[tf.Operation], str | None] | None = None,
         protocol: str | None = None,
-        eval_distribute: Any = None,
+        eval_distribute: tf.distribute.Strategy | None = None,
         experimental_distribute: Any = None,
         experimental_max_worker_delay_secs: int | None = None,
         session_creation_timeout_secs: float = 7200,

@@ -30,7 +30,7 @@ def make_early_stopping_hook(
     should_stop_fn: Callable[[], bool],
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
-) -> Any:
+) -> tf.compat.v1.train.SessionRunHook:
     """Return a hook that ends the training when a function says so.
 
     Args:
@@ -126,7 +126,7 @@ def stop_if_higher_hook(
     min_steps: int = 0,
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
-) -> Any:
+) -> tf.compat.v1.train.SessionRunHook:
     """Return a hook that ends the training when a metric is higher than a threshold.
 
     Args:
@@ -149,7 +149,7 @@ def stop_if_lower_hook(
     min_steps: int = 0,
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
-) -> Any:
+) -> tf.compat.v1.train.SessionRunHook:
     """Return a hook that ends the training when a metric is lower than a threshold; see `stop_if_higher_hook`."""
     found = partial(_has_crossed, name=metric_name, threshold=threshold, crosses=operator.lt, how="less than")
     return _hook_of(estimator, eval_dir, min_steps, found, run_every_secs, run_every_steps)
@@ -163,7 +163,7 @@ def stop_if_no_increase_hook(
     min_steps: int = 0,
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
-) -> Any:
+) -> tf.compat.v1.train.SessionRunHook:
     """Return a hook that ends the training when a metric has not increased for so many steps.
 
     Args:
@@ -184,7 +184,7 @@ def stop_if_no_decrease_hook(
     min_steps: int = 0,
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
-) -> Any:
+) -> tf.compat.v1.train.SessionRunHook:
     """Return a hook that ends the training when a metric has not decreased for so many steps.
 
     See `stop_if_no_increase_hook`.

@@ -79,8 +79,8 @@ class Experiment(Scheduled):
         eval_metrics: Any = None,
         train_steps: int | None = None,
         eval_steps: int | None = 100,
-        train_monitors: Iterable[Any] | None = None,
-        eval_hooks: Iterable[Any] | None = None,
+        train_monitors: Iterable[tf.compat.v1.train.SessionRunHook] | None = None,
+        eval_hooks: Iterable[tf.compat.v1.train.SessionRunHook] | None = None,
         local_eval_frequency: int | None = None,
         eval_delay_secs: float = 120,
         continuous_eval_throttle_secs: float = 60,
@@ -157,7 +157,7 @@ class Experiment(Scheduled):
                 )
         self._export_strategies = tuple(given)
 
-    def extend_train_hooks(self, additional_hooks: Iterable[Any]) -> None:
+    def extend_train_hooks(self, additional_hooks: Iterable[tf.compat.v1.train.SessionRunHook]) -> None:
         """Add hooks to the training."""
         self._train_monitors.extend(additional_hooks)
 

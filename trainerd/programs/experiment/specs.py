@@ -41,8 +41,8 @@ class TrainSpec(_TrainFields):
         cls,
         input_fn: Callable[..., Any] | None,
         max_steps: int | None = None,
-        hooks: Iterable[Any] | None = None,
-        saving_listeners: Iterable[Any] | None = None,
+        hooks: Iterable[tf.compat.v1.train.SessionRunHook] | None = None,
+        saving_listeners: Iterable[tf.compat.v1.train.CheckpointSaverListener] | None = None,
     ) -> Self:
         _require_function(input_fn)
         if max_steps is not None and max_steps <= 0:
@@ -90,7 +90,7 @@ class EvalSpec(_EvalFields):
         input_fn: Callable[..., Any] | None,
         steps: int | None = 100,
         name: str | None = None,
-        hooks: Iterable[Any] | None = None,
+        hooks: Iterable[tf.compat.v1.train.SessionRunHook] | None = None,
         exporters: Iterable[Exporter] | Exporter | None = None,
         start_delay_secs: float = 120,
         throttle_secs: float = 600,

@@ -102,7 +102,9 @@ class Timed(Hook):
         """See `Hook`."""
         return math.inf if self._timer is None else self._timer.due_at(step)
 
-    def after_run(self, run_context: Any, run_values: Any) -> None:
+    def after_run(
+        self, run_context: tf.compat.v1.train.SessionRunContext, run_values: tf.compat.v1.train.SessionRunValues
+    ) -> None:
         """Do what is due after this step, if it is time."""
         step = run_context.session.step
         if self._timer is not None and self._timer.is_due(step):

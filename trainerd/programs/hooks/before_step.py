@@ -31,7 +31,7 @@ class GlobalStepWaiterHook(Hook):
         """Return the first step alone."""
         return math.inf if self._is_there else step + 1
 
-    def before_run(self, run_context: Any) -> None:
+    def before_run(self, run_context: tf.compat.v1.train.SessionRunContext) -> None:
         """Wait, unless the run is to end."""
         if self._is_there:
             return
@@ -55,6 +55,6 @@ class FeedFnHook(Hook):
         """Return the next step: it is due at every step."""
         return step + 1
 
-    def before_run(self, run_context: Any) -> Any:
+    def before_run(self, run_context: tf.compat.v1.train.SessionRunContext) -> tf.compat.v1.train.SessionRunArgs:
         """Return the arguments."""
         return tf1.train.SessionRunArgs(fetches=None, feed_dict=self.feed_fn())

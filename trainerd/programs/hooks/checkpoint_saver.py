@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+
+import tensorflow as tf
 
 from trainerd.programs.hooks.base import Hook, Timer
 
@@ -32,10 +33,10 @@ class CheckpointSaverHook(Hook):
         checkpoint_dir: str,
         save_secs: float | None = None,
         save_steps: int | None = None,
-        saver: Any = None,
+        saver: tf.compat.v1.train.Saver | None = None,
         checkpoint_basename: str = "model.ckpt",
-        scaffold: Any = None,
-        listeners: Sequence[Any] | None = None,
+        scaffold: tf.compat.v1.train.Scaffold | None = None,
+        listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener] | None = None,
         save_graph_def: bool = True,
     ) -> None:
         if saver is not None and scaffold is not None:

@@ -49,7 +49,7 @@ class LoggingTensorHook(Timed):
         if self._timer is not None:
             self._timer.reset()
 
-    def before_run(self, run_context: Any) -> Any:
+    def before_run(self, run_context: tf.compat.v1.train.SessionRunContext) -> tf.compat.v1.train.SessionRunArgs:
         """Ask for the values."""
         return tf1.train.SessionRunArgs(self._tensors)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ class StopAtStepHook(Hook):
             raise ValueError("Only one of num_steps or last_step can be specified.")
         self._num_steps, self._last_step = num_steps, last_step
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
+    def after_create_session(self, session: Any, coord: tf.train.Coordinator) -> None:
         """Count from here."""
         if self._last_step is None:
             self._last_step = session.step + self._num_steps
@@ -38,7 +38,9 @@ class StopAtStepHook(Hook):
         assert self._last_step is not None
         return max(step + 1, self._last_step)
 
-    def after_run(self, run_context: Any, run_values: Any) -> None:
+    def after_run(
+        self, run_context: tf.compat.v1.train.SessionRunContext, run_values: tf.compat.v1.train.SessionRunValues
+    ) -> None:
         """Ask to stop."""
         if run_context.session.step >= self._last_step:
             run_context.request_stop()
@@ -52,7 +54,7 @@ class NanTensorHook(Hook):
       fail_on_nan_loss: whether that is an error.
     """
 
-    def __init__(self, loss_tensor: Any, fail_on_nan_loss: bool = True) -> None:
+    def __init__(self, loss_tensor: str | tf.Variable | Callable[[], Any], fail_on_nan_loss: bool = True) -> None:
         self._loss = loss_tensor
         self._fails = fail_on_nan_loss
         self.stops_at = loss_tensor if isinstance(loss_tensor, str) else None
@@ -61,11 +63,13 @@ class NanTensorHook(Hook):
         """Return the next step, if the loop in the graph cannot check the loss itself."""
         return None if self.stops_at is not None else step + 1
 
-    def before_run(self, run_context: Any) -> Any:
+    def before_run(self, run_context: tf.compat.v1.train.SessionRunContext) -> tf.compat.v1.train.SessionRunArgs:
         """Ask for the loss."""
         return tf1.train.SessionRunArgs(self._loss)
 
-    def after_run(self, run_context: Any, run_values: Any) -> None:
+    def after_run(
+        self, run_context: tf.compat.v1.train.SessionRunContext, run_values: tf.compat.v1.train.SessionRunValues
+    ) -> None:
         """Check it.
 
         Raises:

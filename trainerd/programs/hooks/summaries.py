@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ class StepCounterHook(Timed):
         every_n_steps: int | None = 100,
         every_n_secs: float | None = None,
         output_dir: str | None = None,
-        summary_writer: Any = None,
+        summary_writer: tf.compat.v1.summary.FileWriter | None = None,
     ) -> None:
         if (every_n_steps is None) == (every_n_secs is None):
             raise ValueError("exactly one of every_n_steps and every_n_secs should be provided.")
@@ -60,13 +60,13 @@ class SummarySaverHook(Timed):
         save_steps: int | None = None,
         save_secs: float | None = None,
         output_dir: str | None = None,
-        summary_writer: Any = None,
-        scaffold: Any = None,
-        summary_op: Any = None,
+        summary_writer: tf.compat.v1.summary.FileWriter | None = None,
+        scaffold: tf.compat.v1.train.Scaffold | None = None,
+        summary_op: Callable[[], object] | Sequence[Callable[[], object]] | None = None,
     ) -> None:
         if (scaffold is None) == (summary_op is None):
             raise ValueError("Exactly one of scaffold or summary_op must be provided.")
-        found = summary_op if summary_op is not None else scaffold.summary_op
+        found: Any = summary_op if scaffold is None else scaffold.summary_op
         self._ops = list(found) if isinstance(found, list | tuple) else [found]
         if not all(map(callable, self._ops)):
             raise ValueError(f"summary_op must be a function that writes with tf.summary, and is {found!r}.")
@@ -77,7 +77,7 @@ class SummarySaverHook(Timed):
         for op in self._ops:
             self._writer.write(step, op)
 
-    def end(self, session: Any = None) -> None:
+    def end(self, session: Any | None = None) -> None:
         """Show the rest."""
         self._writer.flush()
 
@@ -108,7 +108,7 @@ class ProfilerHook(Timed):
         self._folder = str(Path(output_dir or ".").absolute())
         self._is_profiling = self._is_next = False
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
+    def after_create_session(self, session: Any, coord: tf.train.Coordinator) -> None:
         """Count from here."""
         self._timer.done(session.step)
 
@@ -118,13 +118,15 @@ class ProfilerHook(Timed):
         self._is_next = due == step + 1
         return due if self._is_next else due - 1
 
-    def before_run(self, run_context: Any) -> None:
+    def before_run(self, run_context: tf.compat.v1.train.SessionRunContext) -> None:
         """Start the profiler."""
         if self._is_next and not self._is_profiling:
             tf.profiler.experimental.start(self._folder)
             self._is_profiling = True
 
-    def after_run(self, run_context: Any, run_values: Any) -> None:
+    def after_run(
+        self, run_context: tf.compat.v1.train.SessionRunContext, run_values: tf.compat.v1.train.SessionRunValues
+    ) -> None:
         """Stop it."""
         if self._is_profiling:
             self._stop()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
+
 from trainerd.run.host import hosted_phase
 from trainerd.rundir.state import Phase
 
 
-def evaluate(model: Any, *arguments: Any, **options: Any) -> Any:
+def evaluate(model: keras.Model, *arguments: Any, **options: Any) -> Any:
     """Call `model.evaluate`. The state of the run is `evaluating` meanwhile, if a daemon runs the script.
 
     Args:
@@ -22,7 +24,7 @@ def evaluate(model: Any, *arguments: Any, **options: Any) -> Any:
         return model.evaluate(*arguments, **options)
 
 
-def predict(model: Any, *arguments: Any, **options: Any) -> Any:
+def predict(model: keras.Model, *arguments: Any, **options: Any) -> Any:
     """Call `model.predict`. The state of the run is `evaluating` meanwhile, if a daemon runs the script.
 
     Args:

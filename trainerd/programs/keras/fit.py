@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import keras
+import tensorflow as tf
 
 from trainerd.config import parse
 from trainerd.config.schema import Config
@@ -29,15 +32,15 @@ from trainerd.system.absolute import absolute
 
 
 def fit(
-    model: Any,
+    model: keras.Model,
     x: Any = None,
     y: Any = None,
     batch_size: int | None = None,
     epochs: int = 1,
     verbose: int | str = "auto",
-    callbacks: Any = None,
+    callbacks: keras.callbacks.Callback | Sequence[keras.callbacks.Callback] | None = None,
     validation_split: float = 0.0,
-    validation_data: Any = None,
+    validation_data: tf.data.Dataset | tuple[Any, ...] | None = None,
     shuffle: bool = True,
     class_weight: Mapping[int, float] | None = None,
     sample_weight: Any = None,
@@ -50,7 +53,7 @@ def fit(
     logdir: str | os.PathLike[str],
     name: str | None = None,
     settings: Mapping[str, Any] | None = None,
-) -> Any:
+) -> keras.callbacks.History:
     """Train a model as `model.fit` does, in a run directory.
 
     The same call of a new process resumes exactly where this one was paused or killed, in mid-epoch too. If its epochs

@@ -47,7 +47,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         logdir: str,
         save_model_secs: float = 600,
         save_summaries_secs: float = 120,
-        callbacks: Sequence[Any] = (),
+        callbacks: Sequence[keras.callbacks.Callback] = (),
         checkpoint_basename: str = CHECKPOINT_BASENAME,
     ) -> None:
         super().__init__()

@@ -62,8 +62,8 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
 
     def __init__(
         self,
-        session_creator: Any = None,
-        hooks: Iterable[Any] | None = None,
+        session_creator: tf.compat.v1.train.SessionCreator | None = None,
+        hooks: Iterable[tf.compat.v1.train.SessionRunHook] | None = None,
         stop_grace_period_secs: float = 120,
         *,
         settings: SaveSettings | None = None,
@@ -191,7 +191,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         return self._seen
 
     @property
-    def graph(self) -> Any:
+    def graph(self) -> tf.Graph:
         """The graph; None once the session is closed."""
         return None if self._session is None else self._session.graph
 
@@ -220,7 +220,13 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
             return True
         return bool(self._stops or self._coord.should_stop())
 
-    def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+    def run(
+        self,
+        fetches: Any,
+        feed_dict: Any = None,
+        options: tf.compat.v1.RunOptions | None = None,
+        run_metadata: tf.compat.v1.RunMetadata | None = None,
+    ) -> Any:
         """Run the fetches like `tf.compat.v1.Session.run`, with the hooks.
 
         Raises:

@@ -23,7 +23,7 @@ class _Creator(tf.compat.v1.train.SessionCreator):  # type: ignore[misc]
 
     _session_manager: Any = None
 
-    def __init__(self, scaffold: Any, master: str, config: Any) -> None:
+    def __init__(self, scaffold: tf.compat.v1.train.Scaffold, master: str, config: tf.compat.v1.ConfigProto) -> None:
         self._scaffold = scaffold or tf1.train.Scaffold()
         self._master = master
         self._config = config
@@ -57,9 +57,9 @@ class ChiefSessionCreator(_Creator):
 
     def __init__(
         self,
-        scaffold: Any = None,
+        scaffold: tf.compat.v1.train.Scaffold | None = None,
         master: str = "",
-        config: Any = None,
+        config: tf.compat.v1.ConfigProto | None = None,
         checkpoint_dir: str | None = None,
         checkpoint_filename_with_path: str | None = None,
     ) -> None:
@@ -117,7 +117,11 @@ class WorkerSessionCreator(_Creator):
     """
 
     def __init__(
-        self, scaffold: Any = None, master: str = "", config: Any = None, max_wait_secs: float = 30 * 60
+        self,
+        scaffold: tf.compat.v1.train.Scaffold | None = None,
+        master: str = "",
+        config: tf.compat.v1.ConfigProto | None = None,
+        max_wait_secs: float = 30 * 60,
     ) -> None:
         super().__init__(scaffold, master, config)
         self._max_wait_secs = max_wait_secs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import tensorflow as tf
 
@@ -22,10 +21,10 @@ class SingularMonitoredSession(MonitoredSession, tf.compat.v1.train.SingularMoni
 
     def __init__(
         self,
-        hooks: Iterable[Any] | None = None,
-        scaffold: Any = None,
+        hooks: Iterable[tf.compat.v1.train.SessionRunHook] | None = None,
+        scaffold: tf.compat.v1.train.Scaffold | None = None,
         master: str = "",
-        config: Any = None,
+        config: tf.compat.v1.ConfigProto | None = None,
         checkpoint_dir: str | None = None,
         stop_grace_period_secs: float = 120,
         checkpoint_filename_with_path: str | None = None,

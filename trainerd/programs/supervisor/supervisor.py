@@ -7,6 +7,7 @@ what the class says.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -77,27 +78,27 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
 
     def __init__(
         self,
-        graph: Any = None,
-        ready_op: Any = USE_DEFAULT,
-        ready_for_local_init_op: Any = USE_DEFAULT,
+        graph: tf.Graph | None = None,
+        ready_op: tf.Tensor | int | None = USE_DEFAULT,
+        ready_for_local_init_op: tf.Tensor | int | None = USE_DEFAULT,
         is_chief: bool = True,
-        init_op: Any = USE_DEFAULT,
+        init_op: tf.Operation | int | None = USE_DEFAULT,
         init_feed_dict: Mapping[Any, Any] | None = None,
-        local_init_op: Any = USE_DEFAULT,
+        local_init_op: tf.Operation | int | None = USE_DEFAULT,
         logdir: str | None = None,
-        summary_op: Any = USE_DEFAULT,
-        saver: Any = USE_DEFAULT,
-        global_step: Any = USE_DEFAULT,
+        summary_op: tf.Tensor | int | None = USE_DEFAULT,
+        saver: tf.compat.v1.train.Saver | int | None = USE_DEFAULT,
+        global_step: tf.Variable | tf.Tensor | int | None = USE_DEFAULT,
         save_summaries_secs: float = 120,
         save_model_secs: float = 600,
         recovery_wait_secs: float = 30,
         stop_grace_secs: float = 120,
         checkpoint_basename: str = CHECKPOINT_BASENAME,
-        session_manager: Any = None,
-        summary_writer: Any = USE_DEFAULT,
-        init_fn: Callable[[Any], Any] | None = None,
-        local_init_run_options: Any = None,
-        checkpoint: Any = None,
+        session_manager: tf.compat.v1.train.SessionManager | None = None,
+        summary_writer: tf.compat.v1.summary.FileWriter | int | None = USE_DEFAULT,
+        init_fn: Callable[[tf.compat.v1.Session], object] | None = None,
+        local_init_run_options: tf.compat.v1.RunOptions | None = None,
+        checkpoint: tf.train.Checkpoint | None = None,
         *,
         metrics_secs: float = 0,
         metrics_steps: int = 0,
@@ -121,7 +122,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
             metrics_secs=metrics_secs,
             metrics_steps=metrics_steps,
         )
-        of_graphs = {
+        of_graphs: dict[str, Any] = {
             "graph": graph,
             "ready_op": ready_op,
             "ready_for_local_init_op": ready_for_local_init_op,
@@ -133,7 +134,12 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
             "session_manager": session_manager,
             "local_init_run_options": local_init_run_options,
         }
-        of_both = {"is_chief": is_chief, "global_step": global_step, "summary_op": summary_op, "init_fn": init_fn}
+        of_both: dict[str, Any] = {
+            "is_chief": is_chief,
+            "global_step": global_step,
+            "summary_op": summary_op,
+            "init_fn": init_fn,
+        }
         self._attached: SupervisedGraph | SupervisedFunctions
         if checkpoint is not None:
             self._attached = SupervisedFunctions(
@@ -153,17 +159,17 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         return self._is_chief
 
     @property
-    def session_manager(self) -> Any:
+    def session_manager(self) -> tf.compat.v1.train.SessionManager:
         """The SessionManager that makes the session."""
         return self._attached.session_manager
 
     @property
-    def coord(self) -> Any:
+    def coord(self) -> tf.train.Coordinator:
         """The Coordinator of the threads."""
         return self._coord
 
     @property
-    def init_op(self) -> Any:
+    def init_op(self) -> tf.Operation:
         """The op that initializes the model, or None."""
         return self._attached.init_op
 
@@ -173,22 +179,22 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         return self._attached.init_feed_dict
 
     @property
-    def ready_op(self) -> Any:
+    def ready_op(self) -> tf.Tensor:
         """The op that names what is not initialized, or None."""
         return self._attached.ready_op
 
     @property
-    def ready_for_local_init_op(self) -> Any:
+    def ready_for_local_init_op(self) -> tf.Tensor:
         """The op that names what `local_init_op` still needs, or None."""
         return self._attached.ready_for_local_init_op
 
     @property
-    def summary_writer(self) -> Any:
+    def summary_writer(self) -> tf.compat.v1.summary.FileWriter:
         """The chief's FileWriter, or None."""
         return self._attached.summary_writer
 
     @property
-    def summary_op(self) -> Any:
+    def summary_op(self) -> tf.Tensor:
         """The op or function that the summary service fetches, or None."""
         return self._attached.summary_op
 
@@ -198,12 +204,12 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         return self._save_summaries_secs
 
     @property
-    def global_step(self) -> Any:
+    def global_step(self) -> tf.Variable | tf.Tensor:
         """The tensor or variable that counts the steps, or None."""
         return self._attached.global_step
 
     @property
-    def saver(self) -> Any:
+    def saver(self) -> tf.compat.v1.train.Saver:
         """The Saver that says what is saved, or None."""
         return self._attached.saver
 
@@ -223,7 +229,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
     def managed_session(
         self,
         master: str = "",
-        config: Any = None,
+        config: tf.compat.v1.ConfigProto | None = None,
         start_standard_services: bool = True,
         close_summary_writer: bool = True,
     ) -> Iterator[Any]:
@@ -266,7 +272,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
     def prepare_or_wait_for_session(
         self,
         master: str = "",
-        config: Any = None,
+        config: tf.compat.v1.ConfigProto | None = None,
         wait_for_checkpoint: bool = False,
         max_wait_secs: float = 7200,
         start_standard_services: bool = True,
@@ -311,7 +317,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
             self.start_queue_runners(session)
         return session
 
-    def start_standard_services(self, sess: Any) -> list[Any] | None:
+    def start_standard_services(self, sess: tf.compat.v1.Session) -> list[threading.Thread] | None:
         """Make checkpoints and summaries on their schedules from now on.
 
         Returns:
@@ -346,7 +352,9 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
                 self._attached.add_service("steps", self._attached.count_steps, schedule)
         return []
 
-    def start_queue_runners(self, sess: Any, queue_runners: Sequence[Any] | None = None) -> list[Any]:
+    def start_queue_runners(
+        self, sess: tf.compat.v1.Session, queue_runners: Sequence[tf.compat.v1.train.QueueRunner] | None = None
+    ) -> list[threading.Thread]:
         """Start the threads of queue runners. Default: the graph's."""
         if queue_runners is None:
             queue_runners = self._attached.queue_runners
@@ -377,7 +385,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
 
     def stop(
         self,
-        threads: Sequence[Any] | None = None,
+        threads: Sequence[threading.Thread] | None = None,
         close_summary_writer: bool = True,
         ignore_live_threads: bool = False,
     ) -> None:
@@ -432,7 +440,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         while not self.should_stop():
             self._coord.wait_for_stop(IDLE_SECS)
 
-    def summary_computed(self, sess: Any, summary: Any, global_step: int | None = None) -> None:
+    def summary_computed(self, sess: tf.compat.v1.Session, summary: Any, global_step: int | None = None) -> None:
         """Write a Summary to the event file.
 
         Args:

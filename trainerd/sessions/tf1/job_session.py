@@ -73,10 +73,6 @@ class GraphJobSession(GraphModel, Session):
                 "tf.train.get_or_create_global_step(), passed to the optimizer as `global_step`."
             )
         self._settable = with_limits(job.settable)
-        for name, settable in self._settable.items():
-            variable = settable.variable
-            if not hasattr(variable, "load") or variable.shape.rank != 0:
-                raise EntryError(f"settable: {name!r} must be a variable with one number, and is {variable!r}.")
         _require_restorable(job.graph, self.state.saved_nodes, self._local_init_op)
         require_saved_in(job.graph, self._fetches, self.state.saved_nodes, refuse=repeats)
         self.state.require_exact_inputs(self._fetches, refuse=repeats)

@@ -9,7 +9,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from trainerd.errors import EntryError
 from trainerd.job.settable import LEARNING_RATE, Number, number, with_limits
 
 _SCHEDULED = "it follows a schedule, which decides it at each step"
@@ -28,11 +27,6 @@ class Numbers:
 
     def __init__(self, state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
         self._own = with_limits(own)
-        for name, settable in self._own.items():
-            variable = settable.variable
-            shape = getattr(variable, "shape", None)
-            if not hasattr(variable, "assign") or shape is None or len(shape) != 0:
-                raise EntryError(f"settable: {name!r} must be a variable with one number, and is {variable!r}.")
         self._optimizers = dict(_named(list(_optimizers(state))))
 
     def read(self) -> dict[str, Number]:

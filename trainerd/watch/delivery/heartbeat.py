@@ -34,7 +34,7 @@ class Heartbeat:
                 answer.read(1)
         except (OSError, http.client.HTTPException, ValueError) as error:
             if not self._fails:
-                log.warning("the heartbeat fails: %s", _why(error), extra={"event": "heartbeat"})
+                log.warning("the URL of the heartbeat cannot be fetched: %s", _why(error), extra={"event": "heartbeat"})
             self._fails = True
             return
         if self._fails:

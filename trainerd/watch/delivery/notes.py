@@ -150,5 +150,5 @@ class Notes:
 
 def _advice(error: sqlite3.Error) -> str:
     if isinstance(error, sqlite3.OperationalError):
-        return "Is the disk full, or may this user not write there?"
+        return "This user must be able to write there, and the disk must have room."
     return "Move it away: the watcher then starts with a new one, and sends no notice of what happened before."

@@ -233,7 +233,7 @@ def rows_of(answer: Message, chiefs: Steps) -> np.ndarray[Any, Any]:
     if (answer["first"], answer["count"]) != (chiefs.first, len(chiefs.rows)):
         raise TrainerdError(
             f"the workers are at different steps: the chief did {len(chiefs.rows)} steps from {chiefs.first} on, "
-            f"another {answer['count']} from {answer['first']} on"
+            f"another worker did {answer['count']} from {answer['first']} on"
         )
     return np.frombuffer(answer["rows"]).reshape(shape)
 

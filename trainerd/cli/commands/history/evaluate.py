@@ -80,7 +80,8 @@ def command(
         return _chosen(rundir, steps, every=every or follow, minima=minima, since=since)
 
     if not chosen() and not follow:
-        raise NotRunningError(f"there is no such checkpoint in {rundir.path}.")
+        of = " that is a minimum of the loss" if minima else f" of step {since} or later" if since is not None else ""
+        raise NotRunningError(f"{rundir.path} has no checkpoint{of} yet.")
     _evaluate(
         replace(config, entry=entry or config.entry), rundir, entry or "", again, _batches(rundir, chosen, follow)
     )

@@ -44,7 +44,7 @@ def command(step: int, run: options.RunOptions) -> None:
         if not is_there:
             safe_paths.remove(pin, missing_ok=True)
     if not is_there:
-        raise UsageError(f"the checkpoint of step {step} is being deleted.")
+        raise UsageError(f"the checkpoint of step {step} is being deleted. `trainerd checkpoints` shows the others.")
     say(f"pinned step {step}: {rundir.prefix(step)}")
 
 

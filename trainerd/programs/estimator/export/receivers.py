@@ -32,7 +32,12 @@ class ServingInputReceiver(_Fields):
       ValueError: one of them is something else.
     """
 
-    def __new__(cls, features: Any, receiver_tensors: Any, receiver_tensors_alternatives: Any = None) -> Self:
+    def __new__(
+        cls,
+        features: tf.Tensor | Mapping[str, tf.Tensor],
+        receiver_tensors: tf.Tensor | Mapping[str, tf.Tensor],
+        receiver_tensors_alternatives: Any = None,
+    ) -> Self:
         fed = _checked(receiver_tensors, "receiver_tensor", _SINGLE)
         return super().__new__(
             cls, _checked(features, "feature", "feature"), fed, _alternatives(receiver_tensors_alternatives)
@@ -42,7 +47,12 @@ class ServingInputReceiver(_Fields):
 class TensorServingInputReceiver(_Fields):
     """A `ServingInputReceiver` for a model_fn that takes a tensor: a single one stays as it is."""
 
-    def __new__(cls, features: Any, receiver_tensors: Any, receiver_tensors_alternatives: Any = None) -> Self:
+    def __new__(
+        cls,
+        features: tf.Tensor | Mapping[str, tf.Tensor],
+        receiver_tensors: tf.Tensor | Mapping[str, tf.Tensor],
+        receiver_tensors_alternatives: Any = None,
+    ) -> Self:
         if features is None:
             raise ValueError("features must be defined.")
         whole = ServingInputReceiver(features, receiver_tensors, receiver_tensors_alternatives)
@@ -72,7 +82,7 @@ def build_parsing_serving_input_receiver_fn(
 
 
 def build_raw_serving_input_receiver_fn(
-    features: Mapping[str, Any], default_batch_size: int | None = None
+    features: Mapping[str, tf.Tensor], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
     """Return a serving input function that is fed with the features themselves.
 

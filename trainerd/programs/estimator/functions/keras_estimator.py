@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
+import tensorflow as tf
 
 from trainerd.errors import EntryError
 from trainerd.job.definition import Job
@@ -34,7 +36,7 @@ class KerasEstimator(JobEstimator):
     """
 
     def __init__(
-        self, keras_model: Any, model_dir: str | os.PathLike[str] | None = None, config: RunConfig | None = None
+        self, keras_model: keras.Model, model_dir: str | os.PathLike[str] | None = None, config: RunConfig | None = None
     ) -> None:
         try:
             require_trainable(keras_model, "KerasEstimator")
@@ -80,7 +82,7 @@ class KerasEstimator(JobEstimator):
         self,
         input_fn: Callable[..., Any],
         predict_keys: Sequence[str] | None = None,
-        hooks: Sequence[Any] | None = None,
+        hooks: Sequence[tf.compat.v1.train.SessionRunHook] | None = None,
         checkpoint_path: str | None = None,
         yield_single_examples: bool = True,
     ) -> Iterator[Any]:
