@@ -416,12 +416,9 @@ def test_local_workers_are_started_again_and_stop_together(start: Start, project
     assert state is not None and state.phase is Phase.PAUSED
 
 
-@pytest.mark.parametrize(("module", "keys"), [("jobs", ""), ("two_devices", "devices = 2")])
-def test_a_job_of_several_workers_is_proved(
-    cluster: Cluster, start: Start, project: Path, module: str, keys: str
-) -> None:
-    """It begins with a checkpoint that one alone makes."""
-    cluster.configure("keras_model", 2, f"seed = 1\n{keys}\n", module=module)
+def test_a_job_of_several_workers_is_proved(cluster: Cluster, start: Start, project: Path) -> None:
+    """It begins with a checkpoint that one alone makes. Each worker has two devices."""
+    cluster.configure("keras_model", 2, "seed = 1\ndevices = 2\n", module="two_devices")
     prove = start("prove", "--steps", "60", "--interruptions", "2", "--workers", "2")
     assert prove.end(3 * DEADLINE_SECS) == 0, prove.text
     assert prove.text.rstrip().endswith("The same, bit for bit."), prove.text

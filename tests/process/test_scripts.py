@@ -283,7 +283,7 @@ def test_a_script_is_proved_without_touching_its_run(start: Start, project: Path
     (project / "fast").touch()
     check = start("check", "train.py")
     assert check.end() == 0 and "run train.py` trains it" in check.text, check.text
-    proof = start("prove", "train.py", "--steps", "150", "--interruptions", "2")
+    proof = start("prove", "train.py", "--steps", "150", "--interruptions", "1")
     assert proof.end(seconds=300) == 0 and "The same, bit for bit." in proof.text, proof.text
     assert not (project / "run").exists()
 
