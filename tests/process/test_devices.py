@@ -96,7 +96,7 @@ def test_a_run_continues_with_more_devices_and_is_released_for_one(fork: Fork, f
     second = fork(folder, run=["run", "--max-steps", "40"])
     assert second.end(120) == 0 and "restored step 20" in second.text, second.text
     assert max(RunDirectory(folder / "run").steps()) == 40
-    export = fork(folder, run=["export", "released"])
+    export = fork(folder, run=["export", "released", "--format", "keras"])
     assert export.end(120) == 0 and "keras: loaded again, and compared" in export.text, export.text
 
 

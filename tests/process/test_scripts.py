@@ -204,7 +204,7 @@ def test_a_script_needs_no_config(start: Start, project: Path) -> None:
     assert paused.end() == 0, paused.text
     own = start("run", rundir=rundir)  # with the same options
     assert own.end() == 0 and "epochs [0, 1, 2] loss" in own.text and saved(own.rundir)[0] == 300
-    exported = start("export", "out", rundir=rundir)
+    exported = start("export", "out", "--format", "keras", rundir=rundir)
     assert exported.end() == 0 and (project / "out" / "model.keras").exists(), exported.text
 
 
