@@ -111,7 +111,7 @@ def test_kills_every_few_minutes_cost_little_of_the_time(
     fork: Fork, project: Path, memory: dict[str, str], record_property: Tell
 ) -> None:
     """The digits job, killed and started again at once: nearly all of its time is training, and no step is lost."""
-    kills, secs = amount(1, 12), amount(20, 300)
+    kills, secs = amount(1, 12), amount(12, 300)
     more = '[checkpoint]\nsave_model_secs = "auto"\n[evaluate]\nevaluate_secs = 0\n'
     write_config(project, entry="trainerd.examples.digits:job", more=more)
     for _ in range(kills):
