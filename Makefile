@@ -3,9 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 # One process more than there are cores: many a test waits for another process.
 JOBS := $(shell expr $$(nproc) + 1)
+# A process that has nothing left to do takes tests from another: some take a hundred times as long as others.
+PARALLEL = --dist worksteal -n $(JOBS)
 PYTEST := $(BIN)/python -m pytest
-# All but tests/unit, which `make coverage` runs whole.
-FOLDERS := tests/process tests/tensorflow tests/old_runs
+# All but tests/unit, which `make coverage` runs whole. What takes longest begins first.
+FOLDERS := tests/process tests/old_runs tests/tensorflow
 # The oldest pair has an environment of its own. What differs between versions of TensorFlow is tried there: its
 # internals, checkpoints, the position in the data, and each way to train.
 OLDEST_PYTHON ?= python3.11
@@ -64,25 +66,25 @@ run: .venv/.run
 	@$(BIN)/trainerd run
 
 test: coverage
-	$(PYTEST) -n $(JOBS) -m "not long" $(FOLDERS)
+	$(PYTEST) $(PARALLEL) -m "not long" $(FOLDERS)
 
 test-oldest: .venv-oldest/.test
-	.venv-oldest/bin/python -m pytest -n $(JOBS) -m "not long" $(OLDEST)
+	.venv-oldest/bin/python -m pytest $(PARALLEL) -m "not long" $(OLDEST)
 
 test-long: .venv/.test
-	$(PYTEST) -n $(JOBS) -m long $(FOLDERS) tests/torture
+	$(PYTEST) $(PARALLEL) -m long tests/torture $(FOLDERS)
 
 test-all: coverage
-	$(PYTEST) -n $(JOBS) $(FOLDERS) tests/torture
+	$(PYTEST) $(PARALLEL) tests/torture $(FOLDERS)
 
 coverage: .venv/.test
-	$(PYTEST) -q -n $(JOBS) tests/unit --cov --cov-report=term:skip-covered
+	$(PYTEST) -q $(PARALLEL) tests/unit --cov --cov-report=term:skip-covered
 
 torture: .venv/.test
 	TORTURE=long $(PYTEST) tests/torture tests/cluster/test_soak.py tests/systemd/test_agent.py
 
 cluster-test: .venv/.test
-	$(PYTEST) -n 2 tests/cluster
+	$(PYTEST) --dist worksteal -n 2 tests/cluster
 
 systemd-test: .venv/.test
 	$(PYTEST) tests/systemd

@@ -771,11 +771,8 @@ def valley() -> trainerd.Job:
 
 def upgraded() -> trainerd.Job:
     """What it computes depends on the Python that it is called with, as between two versions of a library."""
-    how = os.environ.get("UPGRADED", "")
-    if how == "fails":
-        raise ImportError("the new version has no such thing")
     w = tf.Variable(tf.ones([4], tf.float64))
-    factor = 1e-9 if how == "near" else 0.0
+    factor = 1e-9 if os.environ.get("UPGRADED") == "near" else 0.0
     random = tf.random.Generator.from_seed(7)
 
     def train_step() -> dict[str, tf.Tensor]:

@@ -173,21 +173,21 @@ def memory(kept: Kept) -> dict[str, int]:
 
 
 def compare(devices: int) -> dict[str, Any]:
-    """Return the results of `trainerd.keras.fit` for a model whose statistics are synchronized; with those of Keras."""
+    """Return the results of `trainerd.keras.fit` with so many devices and with one; with two also those of Keras."""
 
     def made(**options: Any) -> Any:
         with strategy(devices).scope():
             return model(**options)
 
-    near = fitted(made(synchronized=True), 96, f"near-{devices}")
+    alone, near = fitted(model(), 96, "alone"), fitted(made(synchronized=True), 96, "near")
     if devices != 2:
-        return {"near": near}
+        return {"alone": alone, "near": near}
     unbuilt = fitted(made(synchronized=True, built=False), 96, "unbuilt")
     same = [fitted(made(), count, logdir) for count in (96, 93) for logdir in (f"same-{count}", "")]
     found = {"reasons": reasons(made()), "memory": {kept: memory(kept) for kept in get_args(Kept)}}
     supervised("in-parts", 17)
     functions = supervised("in-parts", 40), supervised("whole", 40)
-    return {"near": near, "unbuilt": unbuilt, "same": same, "functions": functions, **found}
+    return {"alone": alone, "near": near, "unbuilt": unbuilt, "same": same, "functions": functions, **found}
 
 
 def reasons(mirrored: Any) -> dict[str, str]:

@@ -45,15 +45,15 @@ def test_a_sound_run_has_no_problem_but_those_of_the_machine(start: Start, proje
 
 @pytest.mark.long
 def test_an_upgrade_is_rehearsed(start: Start, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Python like this one gives the same bits; one that computes otherwise is close, and one that fails says why."""
+    """A Python like this one gives the same bits; one that computes otherwise is close."""
     monkeypatch.setattr(rehearsal, "LIMIT_SECS", 600.0)  # on the busiest machine
     config = write_config(project, entry="jobs:upgraded", more="[checkpoint]\nminima = false\n")
     trainer = start("run", "--max-steps", "30")
     assert trainer.end() == 0, trainer.text
     before = look_of(project / "run")
     facts = gather(configs.load(config), trainer.rundir)
-    found = {how: rehearse(facts, python_of(tmp_path / f"a {how}", how)) for how in ("same", "near", "fails")}
-    [same], [near], [fails] = map(list, found.values())
+    found = {how: rehearse(facts, python_of(tmp_path / f"a {how}", how)) for how in ("same", "near")}
+    [same], [near] = map(list, found.values())
     assert (
         same.kind is FindingKind.OK
         and same.said.startswith("20 steps after step 30 with")
@@ -61,8 +61,6 @@ def test_an_upgrade_is_rehearsed(start: Start, project: Path, tmp_path: Path, mo
     )
     assert near.kind is FindingKind.WARNING and near.said.startswith("close: 20 steps after step 30")
     assert "two trials with this Python are the same, bit for bit" in near.said
-    assert fails.kind is FindingKind.PROBLEM and fails.said.startswith("impossible with")
-    assert fails.said.endswith("the new version has no such thing")
     assert look_of(project / "run") == before
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import Fork
 from tests.process.conftest import Start, write_config
-from tests.process.trainers import saved
+from tests.process.trainers import Trainer, saved
 from tests.waiting import wait_for
 from trainerd.checkpoints import evaluations, manifest
 from trainerd.rundir.paths import RunDirectory
@@ -73,20 +71,19 @@ def test_an_evaluator_follows_a_trainer_that_is_killed(start: Start, programs: P
 
 
 @pytest.mark.long
-def test_a_program_of_its_own_ends_with_0_when_it_is_paused_and_resumes(programs: Path) -> None:
-    command = [sys.executable, "estimators.py", "census", "own"]
-    environment = {"PATH": "", "SECS_OF_A_STEP": "0.02", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    environment["XDG_STATE_HOME"] = os.environ["XDG_STATE_HOME"]
-    with subprocess.Popen(command, cwd=programs, env=environment, stderr=subprocess.PIPE) as process:
-        rundir = RunDirectory(programs / "own")
-        wait_for(lambda: process.poll() is not None or rundir.manifest(20).exists(), "the checkpoint of step 20")
-        process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
-    assert process.returncode == 0, said.decode()[-2000:]
-    assert b"Traceback" not in said and saved(rundir)[0] >= 20
-    environment["SECS_OF_A_STEP"] = "0"
-    done = subprocess.run(command, cwd=programs, env=environment, capture_output=True, timeout=120)
-    assert done.returncode == 0, done.stderr.decode()[-2000:]
+def test_a_program_of_its_own_ends_with_0_when_it_is_paused_and_resumes(fork: Fork, programs: Path) -> None:
+    rundir = RunDirectory(programs / "own")
+
+    def run(secs_of_a_step: str) -> Trainer:
+        env = {"PATH": "", "SECS_OF_A_STEP": secs_of_a_step}
+        return fork(programs, rundir.path, program="estimators.py", arguments=["census", "own"], env=env)
+
+    paused = run("0.02")
+    wait_for(lambda: not paused.is_alive() or rundir.manifest(20).exists(), "the checkpoint of step 20")
+    assert paused.pause() == 0 and "Traceback" not in paused.text, paused.text
+    assert saved(rundir)[0] >= 20
+    done = run("0")
+    assert done.end() == 0, done.text
     assert saved(rundir)[0] == 120 and json.loads((rundir.path / "evaluations.json").read_text())["count"] == 7
 
 

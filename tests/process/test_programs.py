@@ -84,17 +84,19 @@ def test_a_program_of_many_sessions_is_paused(start: Start, project: Path) -> No
         last = newest
 
 
-@pytest.mark.parametrize("how", ["signal", "file"])
 @pytest.mark.parametrize(
-    ("place", "begins"),
+    ("place", "begins", "how"),
     [
-        ("beside", "evaluating"),
-        ("inside", "evaluating"),
-        ("thread", "evaluating"),
-        ("failing", "failing"),
-        ("training", "looking"),
-        ("between", "waiting"),
-        ("inside, later", "waiting"),
+        ("beside", "evaluating", "signal"),
+        ("inside", "evaluating", "signal"),
+        ("inside", "evaluating", "file"),
+        ("thread", "evaluating", "signal"),
+        ("failing", "failing", "signal"),
+        ("training", "looking", "signal"),
+        ("training", "looking", "file"),
+        ("between", "waiting", "signal"),
+        ("between", "waiting", "file"),
+        ("inside, later", "waiting", "signal"),
     ],
 )
 def test_a_pause_ends_a_program_wherever_it_is(start: Start, project: Path, place: str, begins: str, how: str) -> None:
@@ -205,11 +207,3 @@ def test_what_works_and_is_warned_of_is_not_called_well(start: Start, project: P
     assert check.text.count("warning: the dataset has a shuffle that is cached") == 1, check.text
     assert check.text.count("the dataset has a shuffle that is cached") == 1, check.text
     assert "All is well" not in check.text and "It works; read the warning above. " in check.text, check.text
-
-
-@pytest.mark.long
-def test_a_graph_is_proved(start: Start, project: Path) -> None:
-    write_config(project, entry="jobs:graph")
-    prove = start("prove", "--steps", "20", "--interruptions", "1")
-    assert prove.end(200) == 0, prove.text
-    assert prove.text.rstrip().endswith("The same, bit for bit."), prove.text

@@ -60,7 +60,6 @@ def test_a_model_is_interrupted_in_a_validation_and_past_an_epoch(start: Start, 
             "",
             ["two runs without a stop are not the same either", "at step 1: loss is", "builds something else"],
         ),
-        ("jobs:raises_in_step", "", ["the run ended by itself, with 70", "my_own_train_step"]),
     ],
 )
 @pytest.mark.long

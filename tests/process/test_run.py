@@ -313,7 +313,9 @@ function, keras, graph = configured(jobs.evaluated_often), configured(jobs.relea
         ("keras", [["check"]]),
         ("graph", [["run", "--max-steps", "3"]]),
         pytest.param("function", [["check"]], marks=pytest.mark.long),
-        pytest.param("keras", [["run", "--max-steps", "3"], ["export", "release"]], marks=pytest.mark.long),
+        pytest.param(
+            "keras", [["run", "--max-steps", "3"], ["export", "release", "--format", "keras"]], marks=pytest.mark.long
+        ),
         pytest.param("graph", [["check"]], marks=pytest.mark.long),
     ],
 )

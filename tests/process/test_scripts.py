@@ -69,7 +69,7 @@ def test_a_script_without_a_config_gets_the_parameters_of_the_command_line(start
     assert wrong.end() == 69 and "[params] has 'epoch'" in wrong.text and "Did you mean 'epochs'?" in wrong.text
 
 
-def test_a_script_is_paused_resumes_and_is_the_run_of_its_own_process(start: Start, project: Path) -> None:
+def test_a_script_is_paused_resumes_and_is_the_run_of_its_own_process(start: Start, fork: Fork, project: Path) -> None:
     first = paused(start, project, SCRIPT, "[checkpoint]\nsave_model_steps = 100\n")
     assert "as __main__ train.py train.py" in first.text and "epochs [0" not in first.text
     second = start("run")
@@ -79,8 +79,8 @@ def test_a_script_is_paused_resumes_and_is_the_run_of_its_own_process(start: Sta
     (project / "fast").touch()
     last = start("start")
     assert last.end() == 0, last.text
-    own = subprocess.run([sys.executable, "train.py"], cwd=project, capture_output=True, text=True, timeout=120)
-    assert own.returncode == 0 and "epochs [0, 1, 2] loss" in own.stdout, "it is the same run, and it is over"
+    own = fork(project, program="train.py")
+    assert own.end() == 0 and "epochs [0, 1, 2] loss" in own.text, "it is the same run, and it is over"
     assert saved(second.rundir)[0] == 300
 
 
@@ -204,7 +204,7 @@ def test_a_script_needs_no_config(start: Start, project: Path) -> None:
     assert paused.end() == 0, paused.text
     own = start("run", rundir=rundir)  # with the same options
     assert own.end() == 0 and "epochs [0, 1, 2] loss" in own.text and saved(own.rundir)[0] == 300
-    exported = start("export", "out", rundir=rundir)
+    exported = start("export", "out", "--format", "keras", rundir=rundir)
     assert exported.end() == 0 and (project / "out" / "model.keras").exists(), exported.text
 
 
@@ -283,7 +283,7 @@ def test_a_script_is_proved_without_touching_its_run(start: Start, project: Path
     (project / "fast").touch()
     check = start("check", "train.py")
     assert check.end() == 0 and "run train.py` trains it" in check.text, check.text
-    proof = start("prove", "train.py", "--steps", "150", "--interruptions", "2")
+    proof = start("prove", "train.py", "--steps", "150", "--interruptions", "1")
     assert proof.end(seconds=300) == 0 and "The same, bit for bit." in proof.text, proof.text
     assert not (project / "run").exists()
 
@@ -309,21 +309,22 @@ for epoch in range(3):
 
 
 @pytest.mark.parametrize("ask", every(2, ["signals", "a file"]))
-def test_calls_of_a_script_are_one_run_which_is_paused_between_them(start: Start, project: Path, ask: str) -> None:
+def test_calls_of_a_script_are_one_run_which_is_paused_between_them(
+    start: Start, fork: Fork, project: Path, ask: str
+) -> None:
     (project / "train.py").write_text(LOOPS)
-    rundir, script = RunDirectory(project / "run"), [sys.executable, "train.py"]
-    run = subprocess.Popen([*script, "wait"], cwd=project, stdout=subprocess.PIPE, text=True)
-    assert run.stdout is not None and run.stdout.readline() == "waiting\n"
+    run = fork(project, program="train.py", arguments=["wait"])
+    run.until_printed("waiting")
     if ask == "a file":
         pause = start("pause", "--wait", "--logdir", "run")
         assert pause.end() == 0 and "paused at step 4" in pause.text, pause.text
     else:
-        run.send_signal(signal.SIGUSR1)
-        run.send_signal(signal.SIGTERM)
-    assert run.communicate(timeout=60)[0] == "unwound\n" and run.returncode == 0
-    assert subprocess.run(script, cwd=project, timeout=120).returncode == 0
-    assert [str(each.kind) for each in run_events.read(rundir)] == ["start", "pause", "start", "resume", "finish"]
-    assert saved(rundir)[0] == 6
+        run.signal(signal.SIGUSR1)
+        run.signal(signal.SIGTERM)
+    assert run.end() == 0 and "unwound" in run.text, run.text
+    assert fork(project, program="train.py").end() == 0
+    assert [str(each.kind) for each in run_events.read(run.rundir)] == ["start", "pause", "start", "resume", "finish"]
+    assert saved(run.rundir)[0] == 6
 
 
 OWN_FIT = """

@@ -22,7 +22,7 @@ from trainerd.sessions.input.shuffled_indices import shuffled_indices
 from trainerd.sessions.tf2.job_session import FunctionSession
 
 
-@pytest.mark.parametrize(("size", "batch_size"), every(3, itertools.product([1, 2, 7, 1000, 4097], [None, 1, 5, 64])))
+@pytest.mark.parametrize(("size", "batch_size"), every(3, itertools.product([1, 2, 7, 1000], [None, 1, 5, 64])))
 def test_each_epoch_has_each_index_once(size: int, batch_size: int | None) -> None:
     dataset = shuffled_indices(size, seed=3, batch_size=batch_size, epochs=3)
     batches = list(dataset.as_numpy_iterator())

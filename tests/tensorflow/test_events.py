@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import os
 import signal
-import subprocess
-import sys
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +13,10 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from tests.process.trainers import Forkserver, Trainer
 from tests.tensorflow.boards import LOADERS, Board, serving
-from tests.tensorflow.chromium import poll
+from tests.waiting import wait_for
 from trainerd.checkpoints import manifest
-from trainerd.rundir.paths import RunDirectory
 
 # ---------------------------------------------------------------- one run, killed and resumed again and again
 
@@ -91,39 +88,29 @@ class Run:
         return max(number for number, start in enumerate(self.began) if start < step)
 
 
-def trainer(folder: Path, mark: int, die_at: int = 0) -> subprocess.Popen[str]:
-    environment = os.environ | {"MARK": str(mark), "DIE_AT": str(die_at)}
-    return subprocess.Popen(
-        [sys.executable, "-m", "trainerd", "run", "--config", str(folder / "trainerd.toml")],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+Train = Callable[..., Trainer]
 
 
-def run_and_die(folder: Path, mark: int, die_at: int) -> int:
+def run_and_die(train: Train, mark: int, die_at: int) -> int:
     """Train until the process kills itself; the step of the checkpoint that it leaves."""
-    process = trainer(folder, mark, die_at)
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode == -signal.SIGKILL, output
+    process = train(mark, die_at)
+    assert process.end() == -signal.SIGKILL, process.text
     return die_at // 50 * 50
 
 
-def run_and_pause(folder: Path, mark: int, rundir: RunDirectory, after: int) -> int:
+def run_and_pause(train: Train, mark: int, after: int) -> int:
     """Train past a step, pause with SIGTERM; the step of the pause."""
-    process = trainer(folder, mark)
-    poll(lambda: rundir.manifest(after).exists() or process.poll() is not None, f"the checkpoint of step {after}", 120)
-    process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, output
+    process = train(mark)
+    rundir = process.rundir
+    wait_for(lambda: rundir.manifest(after).exists() or not process.is_alive(), f"the checkpoint of step {after}")
+    assert process.pause() == 0, process.text
     step = rundir.steps()[0]
     assert manifest.read(rundir.manifest(step)).reason == "pause"
     return step
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+def run(tmp_path_factory: pytest.TempPathFactory, forkserver: Forkserver) -> Iterator[Run]:
     """A run of several processes: some are killed, one is paused, the last one finishes."""
     folder = tmp_path_factory.mktemp("events")
     (folder / "markjob.py").write_text(JOB)
@@ -134,16 +121,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         def open_board(name: str, *more: str) -> Board:
             return stack.enter_context(serving(logdir, folder / f"{name}.out", *more))
 
+        def train(mark: int, die_at: int = 0) -> Trainer:
+            env = {"MARK": str(mark), "DIE_AT": str(die_at)}
+            return forkserver.start(folder, logdir, run=["run"], env=env)
+
         # A person looks at the run all the time, and another one only afterwards.
         boards = {f"{name}, live": open_board(f"live-{name}", more) for name, more in LOADERS.items()}
         began = [0]
         for mark, die_at in enumerate(DEATHS):
-            began.append(run_and_die(folder, mark, die_at))
-        paused_at = run_and_pause(folder, len(DEATHS), RunDirectory(logdir), 150)
+            began.append(run_and_die(train, mark, die_at))
+        paused_at = run_and_pause(train, len(DEATHS), 150)
         began.append(paused_at)
-        last = trainer(folder, len(DEATHS) + 1)
-        output, _ = last.communicate(timeout=120)
-        assert last.returncode == 0 and "max_steps = 300 is reached" in output, output
+        last = train(len(DEATHS) + 1)
+        assert last.end() == 0 and "max_steps = 300 is reached" in last.text, last.text
         boards |= {name: open_board(name, more) for name, more in LOADERS.items()}
         for board in boards.values():
             board.wait_for_step("loss", 300)

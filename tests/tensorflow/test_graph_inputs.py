@@ -539,7 +539,7 @@ DRAWN: dict[str, tuple[bool, Callable[[], tf.data.Dataset]]] = {
 }
 
 
-@pytest.mark.parametrize(("kind", "one_shot"), every(6, itertools.product(DRAWN, [True, False])))
+@pytest.mark.parametrize(("kind", "one_shot"), every(6, zip(DRAWN, itertools.cycle([True, False]), strict=False)))
 def test_an_input_that_would_wait_for_ever_is_reported_and_restarts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, one_shot: bool, kind: str
 ) -> None:

@@ -21,6 +21,7 @@ import psutil
 import pytest
 import tensorflow as tf
 
+from tests.process.trainers import Forkserver
 from tests.tensorflow.boards import Board, serving
 from tests.tensorflow.chromium import Page, browser, fetch, poll
 from trainerd.errors import UsageError
@@ -40,7 +41,7 @@ TAGS = "^(loss|accuracy|val_accuracy|kernels/.*|weights/.*first/kernel|global_st
 
 
 @pytest.fixture(scope="module")
-def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def logdir(tmp_path_factory: pytest.TempPathFactory, forkserver: Forkserver) -> Path:
     """A run of the digits job, in a folder with a name such as people give."""
     folder = tmp_path_factory.mktemp("page")
     config = folder / "trainerd.toml"
@@ -48,9 +49,8 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         'entry = "trainerd.examples.digits:job"\n'
         'logdir = "it\'s 100% “schön” & new"\n' + (LONG if KEEP else SHORT) + EVALUATE
     )
-    command = [sys.executable, "-m", "trainerd", "run", "--config", str(config)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
-    assert done.returncode == 0, done.stdout + done.stderr
+    trainer = forkserver.start(folder, run=["run"])
+    assert trainer.end(180) == 0, trainer.text
     return folder / NAME
 
 

@@ -20,7 +20,7 @@ from trainerd.rundir.state import Phase, read_state
 
 pytestmark = pytest.mark.long
 
-MANY = amount(8, 100)
+MANY = amount(4, 100)
 # `make test-long` runs the first two, `make torture` all.
 TRIED = [("census", MANY), ("keras_model", 3), ("job", 5), ("schedule", MANY), ("recommender", MANY)][: amount(2, 5)]
 BEGUN = {Phase.TRAINING, Phase.EVALUATING, Phase.SAVING}

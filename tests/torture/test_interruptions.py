@@ -25,7 +25,7 @@ def test_preemptions_of_a_run_that_evaluates_and_saves_often(
     start: Start, project: Path, watch: Callable[..., Watcher], server: MetadataServer, record_property: Tell
 ) -> None:
     """It ends as a run that nothing interrupts. Announcements come while it restores, compiles, saves and evaluates."""
-    count, chance = amount(5, 100), random.Random(11)
+    count, chance = amount(3, 100), random.Random(11)
     write_config(project, entry="jobs:evaluated_often", more=EVERY)
     found = dict.fromkeys(Phase, 0)
     slowest = 0.0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import shutil
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -130,16 +132,16 @@ def is_complete(run: Trainer) -> bool:
     return "\nresult " in run.text
 
 
-def kill(run: Trainer, number: int) -> None:
+def kill(run: Trainer) -> None:
     """Kill a run."""
     run.signal(signal.SIGKILL)
     code = run.end()
     assert code == -signal.SIGKILL or is_complete(run), f"it ended with {code}:\n{run.text}"
 
 
-def pause(run: Trainer, number: int) -> None:
-    """Pause a run: one time by a signal, the other time by a file."""
-    if number % 2 and run.state.phase is Phase.TRAINING:
+def pause(run: Trainer, by_file: bool = False) -> None:
+    """Pause a run: by a signal, or by a file if it trains."""
+    if by_file and run.state.phase is Phase.TRAINING:
         (run.rundir.path / "pause").touch()
     else:
         run.signal(signal.SIGTERM)
@@ -148,7 +150,8 @@ def pause(run: Trainer, number: int) -> None:
     assert code == 0, f"it ended with {code}:\n{run.text}"
 
 
-Interrupt = Callable[[Trainer, int], None]
+Interrupt = Callable[[Trainer], None]
+BY_TURNS: tuple[Interrupt, ...] = (kill, pause, kill, partial(pause, by_file=True))
 
 
 def steps_of(run: Trainer) -> int:
@@ -162,12 +165,14 @@ def moments(chance: random.Random, count: int, end: int) -> list[int]:
     return [0] * early + sorted(chance.randrange(1, 2 * end // 3) for _ in range(count - early))
 
 
-def interrupted(
-    fork: Fork, folder: Path, interrupt: Interrupt, at: list[int], chance: random.Random
-) -> tuple[Outcome, int]:
-    """Interrupt a run at these steps, and let it come to its end. Return its outcome, and how often that was done."""
+def interrupted(fork: Fork, folder: Path, at: list[int], chance: random.Random) -> tuple[Outcome, int]:
+    """Kill and pause a run at these steps, by turns, and let it come to its end.
+
+    Returns:
+      Its outcome, and how often it was interrupted.
+    """
     done = 0
-    for number, step in enumerate(at):
+    for step, interrupt in zip(at, itertools.cycle(BY_TURNS), strict=False):
         run = start(fork, folder)
         if step == 0:
             wait_for(lambda run=run: run.state.pid == run.pid, "its state.json")  # type: ignore[misc]
@@ -179,7 +184,7 @@ def interrupted(
             )
             time.sleep(chance.uniform(0.0, 0.2))
         if not is_complete(run):
-            interrupt(run, number)
+            interrupt(run)
         if is_complete(run):
             break
         done += 1
@@ -199,14 +204,13 @@ def test_a_script_that_is_interrupted_ends_as_if_it_had_not_been(
         own = fork(project(tmp_path, "own", script), program=f"{script.name}.py")
         assert own.end(END_SECS) == 0, own.text
         assert result(own.text) == calm.result, "it is not the training of model.fit"
-    for name, interrupt, seed in (("kills", kill, 1), ("pauses", pause, 2)):
-        chance = random.Random(f"{script.name} {name} {seed}")
-        at = moments(chance, amount(1, 10), end)
-        outcome, done = interrupted(fork, project(tmp_path, name, script), interrupt, at, chance)
-        assert outcome.result == calm.result, f"{done} {name} at {at} of {end} steps changed the result"
-        assert outcome.curves == calm.curves, f"{done} {name} at {at} of {end} steps changed the curves"
-        assert done >= max(1, len(at) - 2), f"it ended before most of its {name}"
-        record_property(f"{name} of {script.name}", done)
+    chance = random.Random(script.name)
+    at = moments(chance, amount(2, 20), end)
+    outcome, done = interrupted(fork, project(tmp_path, "interrupted", script), at, chance)
+    assert outcome.result == calm.result, f"{done} interruptions at {at} of {end} steps changed the result"
+    assert outcome.curves == calm.curves, f"{done} interruptions at {at} of {end} steps changed the curves"
+    assert done >= max(2, len(at) - 4), "it ended before most of its interruptions"
+    record_property(f"kills and pauses of {script.name}", done)
     if amount(0, 1):
         proof = fork(project(tmp_path, "proved", script), run=["prove"])
         assert proof.end(END_SECS) == 0 and "The same, bit for bit." in proof.text, proof.text

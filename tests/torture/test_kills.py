@@ -73,7 +73,7 @@ def test_a_run_that_is_killed_at_random_ends_as_one_that_never_was(
     start: Start, project: Path, record_property: Tell
 ) -> None:
     """The same bytes in every variable of the last checkpoint: weights, slots, RNG, and so every batch in between."""
-    kills = amount(10, 1000)
+    kills = amount(5, 1000)
     write_config(project, entry="jobs:exact", more=MORE)
     run, end = lives(start, kills, end=4000 * kills, seed=1)
     ours = variables(run.rundir.prefix(end))
@@ -87,7 +87,7 @@ def test_a_run_that_saves_to_memory_loses_seconds(
     fork: Fork, start: Start, project: Path, memory: dict[str, str], record_property: Tell, entry: str
 ) -> None:
     """Nothing is saved to disk but what a killed process had in memory. The same bytes at the end."""
-    kills, chance, lost, end = amount(3, 300), random.Random(4), list[float](), 0
+    kills, chance, lost, end = amount(2, 300), random.Random(4), list[float](), 0
     write_config(project, entry=f"jobs:{entry}", more="[checkpoint]\nsave_model_secs = 0\nminima = false\n")
     for _ in range(kills):
         run = fork(project, None, run=("run",), env=memory)
@@ -111,7 +111,7 @@ def test_kills_every_few_minutes_cost_little_of_the_time(
     fork: Fork, project: Path, memory: dict[str, str], record_property: Tell
 ) -> None:
     """The digits job, killed and started again at once: nearly all of its time is training, and no step is lost."""
-    kills, secs = amount(1, 12), amount(20, 300)
+    kills, secs = amount(1, 12), amount(12, 300)
     more = '[checkpoint]\nsave_model_secs = "auto"\n[evaluate]\nevaluate_secs = 0\n'
     write_config(project, entry="trainerd.examples.digits:job", more=more)
     for _ in range(kills):
@@ -147,7 +147,7 @@ def test_other_kinds_of_entries_end_as_they_would_have(
     start: Start, project: Path, record_property: Tell, entry: str
 ) -> None:
     """A graph, loops of a program's own over a graph and over a function, and a Keras model."""
-    kills = amount(2, 100)
+    kills = amount(1, 100)
     write_config(project, entry=f"jobs:{entry}", more=MORE)
     run, end = lives(start, kills, end=3000 * kills, seed=3)
     ours = variables(run.rundir.prefix(end))
@@ -191,7 +191,7 @@ def cut_short(start: Start, project: Path, disk: Disk, entry: str, cuts: int, lo
 def test_every_announced_step_survives_a_power_cut(
     start: Start, project: Path, tmp_path: Path, record_property: Tell, as_root: None
 ) -> None:
-    cuts = amount(5, 200)
+    cuts = amount(3, 200)
     with power(tmp_path) as disk:
         promises = cut_short(start, project, disk, "exact", cuts, longest=0.4)
     assert promises >= cuts, "hardly anything was announced"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import stat
@@ -24,6 +25,7 @@ from trainerd.doctor.upgrade.python import Python, TimedOutError, TrialDifferenc
 from trainerd.doctor.upgrade.rehearsal import furthest_metric, judge, rehearse
 from trainerd.errors import StorageError
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import State
 
 HERE = Python(Path(sys.executable))
 
@@ -136,6 +138,18 @@ def test_the_error_of_a_python_that_cannot_resume(
     monkeypatch.setattr(sys, "executable", str(broken))
     found = only(rehearse(facts, HERE))
     assert found.kind is FindingKind.PROBLEM and found.said.endswith("resumes from step 5: No module named trainerd")
+
+
+def test_the_error_of_another_python_is_that_of_the_rehearsal(
+    facts: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(program(tmp_path / "here", "exit 0")))
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps(State(error="the new version has no such thing\nmore").to_json()))
+    other = Python(program(tmp_path / "other", f"cp {state} $5/state.json; exit 70"))  # $5 is the run directory
+    found = only(rehearse(facts, other))
+    assert found.kind is FindingKind.PROBLEM and found.said.startswith(f"impossible with {other}")
+    assert found.said.endswith("the new version has no such thing")
 
 
 def test_what_takes_too_long_is_ended_with_all_that_it_started(rundir: RunDirectory, tmp_path: Path) -> None:

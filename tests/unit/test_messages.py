@@ -40,6 +40,8 @@ def run_here(tmp_path: Path) -> Path:
     [
         ("evaluate 3 --all", 64, "STEP, --all, --minima and --since exclude each other. Give one."),
         ("run --forever --max-steps 3", 64, "--forever and --max-steps contradict each other. Give one."),
+        ("copy --once --while-training", 64, "--once and --while-training contradict each other."),
+        ("install --agent --watch", 64, "--agent and --watch contradict each other."),
         ("status run --logdir run", 64, "the run is given twice: as an argument and as --logdir. Give one."),
         ("run train.py --config trainerd.toml", 64, "the script train.py and --config are both given. Give one"),
         ("set learning_rate 0.1", 69, "there is no run learning_rate. `trainerd list` shows your runs.\nUsage: "),

@@ -13,10 +13,11 @@ import pytest
 from tests.fake import FakeSession
 from trainerd.config import parse as configs
 from trainerd.config.schema import Config, TroubleConfig
-from trainerd.errors import DataError, JobError
+from trainerd.errors import DataError, JobError, ProofError
 from trainerd.loop.contract import Steps
 from trainerd.proof.check import rehearse
 from trainerd.proof.folders import mirrored
+from trainerd.proof.life import in_a_process
 from trainerd.proof.plan import InterruptionKind, Marks, plan
 from trainerd.proof.trace import BATCH, Rows, Trace, TraceDifference, first_difference, read, steps_marked
 from trainerd.proof.verdict import Done, Evidence, interruptions, missing, verdict
@@ -159,6 +160,16 @@ def test_a_verdict_says_what_the_evidence_shows_and_advises_what_is_not_done(
     assert ("Set `deterministic = true` and a `seed`" in found) == advises
     set_already = verdict(evidence, replace(config, deterministic=True, seed=1))
     assert "Set `deterministic" not in set_already and ("is set, so" in set_already) == advises
+
+
+def fail_as_a_job() -> None:
+    """Fail in a life of its own."""
+    raise JobError("the job failed in step 30, in my_own_train_step", step=30, sound=True)
+
+
+def test_the_error_of_a_life_is_that_of_the_proof(tmp_path: Path) -> None:
+    with pytest.raises(ProofError, match=r"the run ended by itself, with 70:\n.* in my_own_train_step"):
+        in_a_process(fail_as_a_job, tmp_path / "output")
 
 
 def test_a_mirrored_folder_leads_where_the_other_leads_and_is_separate(tmp_path: Path) -> None:

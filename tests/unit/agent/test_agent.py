@@ -271,10 +271,10 @@ def test_an_agent_with_nothing_to_do_writes_nothing(subject: Subject) -> None:
 def test_no_run_is_lost_or_started_twice_whatever_is_killed(
     machine: FakeMachine, seed: int, share_secs: float | None
 ) -> None:
-    """A hundred runs over two slots, the agent killed at any moment, runs killed and failing."""
+    """Forty runs over two slots, the agent killed at any moment, runs killed and failing."""
     random = Random(seed)
     subject = Subject(machine, replace(ROOM, share_secs=share_secs))
-    subject.add(*(f"run-{number}" for number in range(100)), retries=1000)
+    subject.add(*(f"run-{number}" for number in range(40)), retries=1000)
     for run in machine.runs.values():
         run.work = random.uniform(1.0, 20.0)
     for _ in range(40_000):
