@@ -140,14 +140,14 @@ def test_quote(argument: str, quoted: str) -> None:
 
 @pytest.mark.parametrize("path", ["/a\nb", "/a\tb", "/a\x7fb"])
 def test_a_unit_cannot_hold_control_characters(path: str) -> None:
-    with pytest.raises(ValueError, match="control character"):
+    with pytest.raises(UsageError, match="a line break or a control character"):
         units.quote(path)
 
 
 def test_a_program_cannot_have_a_dollar() -> None:
     """systemd does not read `$$` back in the program's own path."""
     assert units.quote_program("/50%/my trainerd") == '"/50%%/my trainerd"'
-    with pytest.raises(ValueError, match=r"a \$ in its path"):
+    with pytest.raises(UsageError, match=r"a \$ in its path"):
         units.quote_program("/a$b/trainerd")
 
 
@@ -416,7 +416,7 @@ def test_name_and_config_contradict(machine: Machine, place: Path) -> None:
 
 def test_a_path_that_no_unit_can_hold(machine: Machine, place: Path) -> None:
     config = write_config(place / "a\nb" / "trainerd.toml", "run")
-    with pytest.raises(UsageError, match="control character"):
+    with pytest.raises(UsageError, match="a line break or a control character"):
         install_plan.make_plan(True, None, config)
 
 

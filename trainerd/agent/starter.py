@@ -87,7 +87,7 @@ class Starter:
         if not entry.begin_at or after is None:
             command()
             return
-        # Large checkpoints take long to verify: the agent goes on meanwhile.
+        # Large checkpoints take long to verify: the agent continues meanwhile.
         self._forks.add(name)
         threading.Thread(target=self._fork, args=(name, entry, after, command), daemon=True).start()
 

@@ -10,7 +10,6 @@ from trainerd.cli.install import plan as install_plan
 from trainerd.cli.install.plan import File, Plan
 from trainerd.daemon.systemd import units
 from trainerd.doctor.facts import SystemdService
-from trainerd.errors import UsageError
 from trainerd.system.machine import NAME
 
 UNIT, TEMPLATE = f"{NAME}-agent.service", f"{NAME}-agent@.service"
@@ -30,10 +29,7 @@ def make_agent_plan(user: bool) -> Plan:
       UsageError: the user could not run this Python, or systemd not this path.
     """
     template = install_plan.read_template(TEMPLATE)
-    try:
-        text = units.render(template, f"{install_plan.program()} agent", user=user)
-    except ValueError as error:
-        raise UsageError(f"{error}. Move it.") from None
+    text = units.render(template, f"{install_plan.program()} agent", user=user)
     folder = install_plan.unit_folder(user)
     if user:
         config = File(install_plan.config_folder(user) / FILE, _CONFIG, is_kept=True)

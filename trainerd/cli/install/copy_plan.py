@@ -11,7 +11,6 @@ from trainerd.config import parse as configs
 from trainerd.config.destination import Destination
 from trainerd.daemon.systemd import units
 from trainerd.doctor.facts import SystemdService
-from trainerd.errors import UsageError
 from trainerd.system.machine import NAME
 
 _TEMPLATE = f"{NAME}-copy@.service"
@@ -42,13 +41,10 @@ def with_copier(plan: Plan, name: str | None) -> Plan:
         template, unit = units.without_instance(template), _TEMPLATE.replace("@", "")
     copier = SystemdService(plan.service.name.replace(NAME, f"{NAME}-copy", 1), user)
     folder = install_plan.unit_folder(user)
-    try:
-        command = f"{install_plan.program()} copy --config {install_plan.config_argument(plan.config, user, name)}"
-        files = [File(folder / unit, units.render(template, command, user=user))]
-        destination = Destination.parse(to)
-        if destination.scheme == "file" and not user:
-            text = _MAY_WRITE.format(folder=units.quote_path(str(PurePath(destination.path).parent)))
-            files.append(File(folder / f"{copier.name}.service.d" / "destination.conf", text))
-    except ValueError as error:
-        raise UsageError(f"{error}. Move it.") from None
+    command = f"{install_plan.program()} copy --config {install_plan.config_argument(plan.config, user, name)}"
+    files = [File(folder / unit, units.render(template, command, user=user))]
+    destination = Destination.parse(to)
+    if destination.scheme == "file" and not user:
+        text = _MAY_WRITE.format(folder=units.quote_path(str(PurePath(destination.path).parent)))
+        files.append(File(folder / f"{copier.name}.service.d" / "destination.conf", text))
     return replace(plan, files=(*plan.files, *files), copier=copier)

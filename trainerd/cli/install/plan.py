@@ -83,10 +83,7 @@ def make_plan(user: bool, name: str | None, config_path: Path | None) -> Plan:
         _require_in_state_directory(config, name)
         _require_reachable(found)
     template = f"{NAME}@.service" if name else f"{NAME}.service"
-    try:
-        exec_start = f"{program()} run --config {config_argument(found, user, name)}"
-    except ValueError as error:
-        raise UsageError(f"{error}. Move it.") from None
+    exec_start = f"{program()} run --config {config_argument(found, user, name)}"
     text = units.render(read_template(template), exec_start, user=user)
     return Plan(
         (File(unit_folder(user) / template, text),), found, SystemdService(f"{NAME}@{name}" if name else NAME, user)
@@ -119,7 +116,7 @@ def config_argument(config_path: Path, user: bool, name: str | None) -> str:
     """Return the config as the unit names it: a template names one for each instance.
 
     Raises:
-      ValueError: no unit can name it.
+      UsageError: no unit can name it.
     """
     if name is None:
         return units.quote(str(config_path))

@@ -6,7 +6,6 @@ from trainerd.cli.install import plan as install_plan
 from trainerd.cli.install.plan import File, Plan
 from trainerd.daemon.systemd import units
 from trainerd.doctor.facts import SystemdService
-from trainerd.errors import UsageError
 from trainerd.system import machine
 from trainerd.system.machine import NAME, WATCHER
 from trainerd.watch.settings import FILE
@@ -61,10 +60,7 @@ def make_watch_plan(user: bool) -> Plan:
       UsageError: the service could not run this Python, or systemd not this path.
     """
     template = install_plan.read_template(UNIT)
-    try:
-        program = install_plan.program()
-    except ValueError as error:
-        raise UsageError(f"{error}. Move it.") from None
+    program = install_plan.program()
     folder = install_plan.unit_folder(user)
     config = File(install_plan.config_folder(user) / FILE, _CONFIG, 0o600, is_kept=True)
     if user:

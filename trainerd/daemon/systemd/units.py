@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from trainerd.errors import UsageError
+
 # What a user's own service manager honours. The sandbox and the directories of a system unit need root.
 _WHOLE = ("Description", "StartLimitBurst", "StartLimitIntervalSec", "WantedBy")
 _LIFE = ("Type", "NotifyAccess", "ExecStart", "ExecReload", "KillMode", "Restart", "RestartSec", "Environment")
@@ -92,7 +94,7 @@ def quote(argument: str) -> str:
     """Return one argument of a command, quoted for systemd to read back. See systemd.service(5), "Command lines".
 
     Raises:
-      ValueError: it holds a line break or another control character.
+      UsageError: it holds a line break or another control character.
     """
     return quote_path(argument).replace("$", "$$")
 
@@ -101,10 +103,10 @@ def quote_program(path: str) -> str:
     """Return the program of a command, for which systemd has other rules: it cannot hold a `$`.
 
     Raises:
-      ValueError: systemd cannot run a program with this path.
+      UsageError: systemd cannot run a program with this path.
     """
     if "$" in path:
-        raise ValueError(f"systemd cannot run a program with a $ in its path: {path}")
+        raise UsageError(f"systemd cannot run a program with a $ in its path: {path}. Move it.")
     return quote_path(path)
 
 
@@ -112,10 +114,10 @@ def quote_path(text: str) -> str:
     """Return the value of a setting that is a path, quoted for systemd.
 
     Raises:
-      ValueError: it holds a line break or another control character.
+      UsageError: it holds a line break or another control character.
     """
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in text):
-        raise ValueError(f"a unit cannot hold a path with a line break or a control character: {text!r}")
+        raise UsageError(f"a unit cannot hold a path with a line break or a control character: {text!r}. Move it.")
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     plain = text.isascii() and all(letter.isalnum() or letter in "/._-+:=@,%$" for letter in text)
     return escaped if plain and text else f'"{escaped}"'
