@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from benchmarks.figures import AT_LEAST, AT_MOST, Bar, Figure, alone, compared, 
 from benchmarks.memory import DIGITS
 from benchmarks.plan import Plan
 from benchmarks.processes import PATIENCE, BenchmarkError, Process
-from benchmarks.rates import UNIT, folder_of, rates_of
+from benchmarks.rates import UNIT, folder_of, rates_of_settings
 from benchmarks.sides import Trainer
 
 SAVES = "[checkpoint]\nsave_model_secs = 2\n"
@@ -32,6 +33,18 @@ class Copied(Trainer):
         super().ready()
         self._copier = Process(self._copying, lines_of="stderr")
 
+    def copy(self) -> None:
+        """Let the copier continue: it has the checkpoints to copy that were saved meanwhile, too."""
+        self._send(signal.SIGCONT)
+
+    def stop_copying(self) -> None:
+        """Stop the copier."""
+        self._send(signal.SIGSTOP)
+
+    def _send(self, number: signal.Signals) -> None:
+        assert self._copier is not None
+        self._copier.send(number)
+
     def end(self) -> None:
         """End both."""
         if self._copier is not None:
@@ -41,13 +54,9 @@ class Copied(Trainer):
 
 def copies(plan: Plan) -> list[Figure]:
     """Steps per second of a run that saves every two seconds, copied and not; and the lag of its copies."""
-    with folder_of() as folder, folder_of() as another, folder_of() as destination:
-        copied, alone_ = rates_of(
-            plan,
-            lambda: Copied(folder, destination / "copy"),
-            lambda: Trainer(DIGITS, another, more=SAVES),
-            long=True,
-        )
+    with folder_of() as folder, folder_of() as destination:
+        run = Copied(folder, destination / "copy")
+        copied, alone_ = rates_of_settings(plan, run, run.copy, run.stop_copying)
     with folder_of() as folder, folder_of() as destination, _copied(folder, destination / "copy"):
         lags = _lags(folder / "run", plan.starts)
     return [

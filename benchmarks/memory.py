@@ -10,7 +10,7 @@ import time
 from benchmarks.figures import AT_LEAST, AT_MOST, Bar, Figure, alone, compared, median
 from benchmarks.plan import Plan
 from benchmarks.processes import BenchmarkError
-from benchmarks.rates import UNIT, folder_of, rates_of
+from benchmarks.rates import UNIT, folder_of, rates_of_settings
 from benchmarks.sides import Trainer, start, wait_for_first_step, write_config
 
 DIGITS = "trainerd.examples.digits:job"
@@ -24,8 +24,9 @@ def memory(plan: Plan) -> list[Figure]:
 
 
 def _cost(plan: Plan, name: str, entry: str) -> Figure:
-    with folder_of() as folder, folder_of() as another:
-        on, off = rates_of(plan, lambda: Trainer(entry, folder), lambda: Trainer(entry, another, more=OFF), long=True)
+    with folder_of() as folder:
+        trainer = Trainer(entry, folder)
+        on, off = rates_of_settings(plan, trainer, lambda: trainer.change(""), lambda: trainer.change(OFF))
     return compared("memory", f"{name} step, memory tier / without", UNIT, on, off, Bar(AT_LEAST, 0.99))
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from benchmarks.figures import AT_LEAST, AT_MOST, Bar, Figure, compared
 from benchmarks.plan import Plan
-from benchmarks.sides import Peer, Side, Trainer, interleaved
+from benchmarks.sides import Peer, Setting, Side, Trainer, interleaved
 from benchmarks.stalls import device_checkpoints
 
 AnySide = TypeVar("AnySide", bound=Side)
@@ -219,6 +219,22 @@ def rates_of(plan: Plan, *builders: Callable[[], Side], long: bool = False) -> l
         for side in sides:
             side.ready()
         return interleaved(sides, rounds=rounds, seconds=seconds, say=plan.say)
+
+
+def rates_of_settings(plan: Plan, trainer: Trainer, *settings: Callable[[], object]) -> list[list[float]]:
+    """Measure one process in several settings, in turns: two processes of one program differ by more than a close bar.
+
+    Args:
+      plan: how long.
+      trainer: the process, which this ends.
+      settings: each changes to a setting.
+    """
+    try:
+        trainer.ready()
+        sides: list[Side] = [Setting(trainer, each) for each in settings]
+        return interleaved(sides, rounds=plan.long_rounds, seconds=plan.long_seconds, say=plan.say)
+    finally:
+        trainer.end()
 
 
 def _entered(stack: contextlib.ExitStack, build: Callable[[], AnySide]) -> AnySide:

@@ -86,6 +86,7 @@ class Trainer:
     def __init__(
         self, entry: str, folder: Path, *, env: Mapping[str, str] | None = None, more: str = "", by_loss: bool = False
     ) -> None:
+        self._entry, self._folder = entry, folder
         self._process = start(write_config(folder, entry, more), env=env)
         self._state = folder / "run" / "state.json"
         self._by_loss = by_loss
@@ -106,6 +107,11 @@ class Trainer:
         last = self._next()
         self._process.send(signal.SIGSTOP)
         return (last.step - first.step) / (last.at - first.at)
+
+    def change(self, more: str) -> None:
+        """Write its config again, with these further lines, and have it read."""
+        write_config(self._folder, self._entry, more)
+        self._process.send(signal.SIGHUP)
 
     def go_on(self) -> None:
         """Let it train while nobody measures."""
@@ -142,6 +148,29 @@ class Trainer:
         if self._by_loss and not math.isclose(found := step_of(data["metrics"]["loss"]), step, abs_tol=_LOSS_TOLERANCE):
             raise self._process.failure(f"said step {step}, and its loss is that of step {found:.2f}")
         return Seen(step, data["at"])
+
+
+class Setting:
+    """One of several settings of a trainer, as a side of its own.
+
+    Args:
+      trainer: is ready, and ended by its owner.
+      change: changes to the setting.
+    """
+
+    def __init__(self, trainer: Trainer, change: Callable[[], object]) -> None:
+        self._trainer, self._change = trainer, change
+
+    def ready(self) -> None:
+        """Do nothing: the trainer is ready."""
+
+    def rate(self, seconds: float) -> float:
+        """Steps per second of the trainer in this setting."""
+        self._change()
+        return self._trainer.rate(seconds)
+
+    def end(self) -> None:
+        """Do nothing: the trainer is its owner's."""
 
 
 def write_config(folder: Path, entry: str, more: str = "") -> Path:
