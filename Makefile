@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 # One process more than there are cores: many a test waits for another process.
 JOBS := $(shell expr $$(nproc) + 1)
-# A process that has nothing left to do takes tests from another: some take a hundred times as long as others.
+# An idle process takes tests from a busy one, because some tests take a hundred times as long as others.
 PARALLEL = --dist worksteal -n $(JOBS)
 PYTEST := $(BIN)/python -m pytest
 # All but tests/unit, which `make coverage` runs whole. What takes longest begins first.

@@ -96,7 +96,7 @@ def test_a_state_file_that_cannot_be_written_fails_the_save_only_where_it_is_nee
 
     monkeypatch.setattr("trainerd.checkpoints.store.write_atomic", fail)
     publish(rundir, 8)
-    assert f"cannot tidy the run directory {rundir.path}: " in caplog.text
+    assert f"cannot delete old files in the run directory {rundir.path}: " in caplog.text
     assert catalogue.resume_order(rundir)[0] == 8
     with pytest.raises(StorageError, match="No space"):  # training went back to 5: nothing says that 6 comes next
         publish(rundir, 6)

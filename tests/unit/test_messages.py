@@ -51,7 +51,11 @@ def run_here(tmp_path: Path) -> Path:
         ("run --adopt", 64, "--adopt and the arguments after `--` are for a script, and entry = 'job:job'."),
         ("run --rank 1", 64, "--rank is for a run on several machines, and the config has no [cluster]"),
         ("init .", 64, "has a trainerd.toml already, so nothing was written. Choose another directory."),
-        ("evaluate --minima", 69, "has no checkpoint that is a minimum of the loss yet."),
+        (
+            "evaluate --minima",
+            69,
+            "has no checkpoint that is a minimum of the loss yet. `trainerd checkpoints` shows all.",
+        ),
         ("evaluate --since 7", 69, "has no checkpoint of step 7 or later yet."),
         ("evaluate", 69, "has no checkpoint yet."),
         ("events", 69, "run has no events."),

@@ -1,4 +1,4 @@
-"""Each message of the reference is provoked by a test, and read there."""
+"""The tests name words of each message of the reference, so a change of a message is seen."""
 
 from __future__ import annotations
 

@@ -453,7 +453,7 @@ def test_optuna_chooses_each_point_by_the_results_before(
     project(tmp_path)
     asked = ["--set", "params.rate=log(1e-4,1.0)", "--set", "params.units=[1,2],[3]", "--set", "max_steps=int(5,9)"]
     code, printed = cli("sweep", ".", *asked, "--optuna", "30", "--metric", "loss", "--name", "o", "--no-queue")
-    assert code == 0 and "made sweeps/o: 30 points" in printed
+    assert code == 0 and "made sweeps/o: Optuna will choose 30 points" in printed
     sweep = Sweep.read(tmp_path / "sweeps" / "o")
 
     def results() -> dict[str, PointResult]:

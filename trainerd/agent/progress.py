@@ -129,7 +129,7 @@ def follow(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float,
     if is_starting:
         return before
     if seen.is_empty and (before.process or before.left_by) and (before.stage.is_on or before.stage is Stage.WAITING):
-        why = f"its run directory {entry.logdir} was removed. `trainerd queue resume` trains it from step 0"
+        why = f"its run directory {entry.logdir} was removed. `trainerd queue resume NAME` trains it from step 0"
         return replace(_over_again(before, entry, "", is_on=False), stage=Stage.FAILED, why=why)
     if before.stage.is_on:
         return _ended(entry, before, seen, now)

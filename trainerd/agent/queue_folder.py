@@ -193,7 +193,7 @@ class QueueFolder:
             write_atomic(self._file(name), entry.to_toml().encode())
 
     def _add_staged(self) -> None:
-        """Give each entry that is to be added its place; what a kill has left too. The lock is held."""
+        """Move staged entries into the queue, including those of a killed command. The caller holds the lock."""
         adding = self.path / _ADDING
         with storage(f"write {self.path}", missing_ok=True):
             for file in os.listdir(adding):

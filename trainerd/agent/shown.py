@@ -81,8 +81,8 @@ def warning(known: AgentNotes, queue: Queue) -> str:
     """Return what is wrong with the agent, and what to do; empty if nothing is."""
     if known.host not in ("", socket.gethostname()):
         return (
-            f"The agent of this queue runs on {known.host}, or it has ended: this machine cannot see that. If it has "
-            "ended, `trainerd agent` trains the queue here."
+            f"The last agent of this queue started on {known.host}. This machine cannot check whether it still runs. "
+            "If it has ended, type `trainerd agent` to train the queue here."
         )
     if not known.is_alive():
         return "No agent runs: `trainerd agent` trains the queue." if queue.entries else ""

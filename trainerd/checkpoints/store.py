@@ -396,7 +396,12 @@ class CheckpointStore:
             self._warn_untidy(error)
 
     def _warn_untidy(self, error: Exception) -> None:
-        log.warning("cannot tidy the run directory %s: %s", self._rundir.path, error, extra={"event": "retention"})
+        log.warning(
+            "cannot delete old files in the run directory %s: %s",
+            self._rundir.path,
+            error,
+            extra={"event": "retention"},
+        )
 
     def adopt(self, step: int) -> None:
         """Give a manifest to a checkpoint that has none, or that differs from its manifest.

@@ -181,7 +181,7 @@ def render(
         table.add_row("saved", f"step {saved.step:,}, {seconds(max(0.0, now - saved.at))} ago")
     else:
         table.add_row("saved", "not yet")
-    table.add_row("memory", size(state.memory_bytes))
+    table.add_row("memory used", size(state.memory_bytes))
     for device in state.devices:
         table.add_row("device", Text(str(device)))
     for worker in state.workers:

@@ -72,7 +72,7 @@ class CopierBeside:
         )
 
     def _error(self) -> str:
-        """Return what the process said last; empty if it has no error, as if another one copies the run."""
+        """Return the last error of the copy; empty if it has none, as when another process copies the run."""
         with contextlib.suppress(StorageError):
             found = read_copy_status(RunDirectory(self._config.rundir))
             return found.error or "" if found is not None else ""

@@ -249,7 +249,7 @@ def _compare_outputs(path: Path, model: Any, found: Mapping[str, Any], folder: P
     if not furthest <= TOLERANCE:
         raise ReleaseError(
             f"the outputs of {path.name}, loaded again, differ from those of the checkpoint by up to {furthest:.3g} "
-            f"times the largest. {_NO_RELEASE}"
+            f"times the largest output. {_NO_RELEASE}"
         )
     same = f"outputs to {furthest:.1g} of the largest" if furthest else "outputs bit for bit"
     if "made" in found:

@@ -94,7 +94,7 @@ def test_an_agent_of_another_version_is_told_of(cli: Cli) -> None:
 def test_an_agent_of_another_machine_is_named(cli: Cli) -> None:
     cli("queue", "add", "digits.toml")
     notes.write(AgentNotes(host="tower"))
-    assert "The agent of this queue runs on tower, or it has ended" in cli("queue")[1]
+    assert "The last agent of this queue started on tower. This machine cannot check" in cli("queue")[1]
 
 
 # ---------------------------------------------------------------------- change, pause, remove

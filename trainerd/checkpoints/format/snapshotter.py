@@ -127,7 +127,7 @@ class Snapshotter:
         self._unchanged = Unchanged()
 
     def resume(self, prefix: Path) -> None:
-        """Record that the state is that of a checkpoint: it shares its file of what does not change."""
+        """Expect the tensors that the restored checkpoint shares with others to stay unchanged."""
         self._unchanged.expect(bundle_writer.keys_of_unchanged(prefix))
 
     def prepare(self) -> None:

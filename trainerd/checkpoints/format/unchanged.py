@@ -71,7 +71,7 @@ class Unchanged:
         return same | new if kept + added >= WORTHWHILE else set()
 
     def expect(self, keys: Iterable[str]) -> None:
-        """Take tensors as candidates that did not change before the checkpoint from which the run resumes."""
+        """Expect that these tensors do not change: the checkpoint that was restored shares them with others."""
         self._stable.update(keys)
 
     def rewrite(self) -> None:

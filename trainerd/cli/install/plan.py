@@ -176,7 +176,7 @@ def require_reachable_python(command: str = "install --system", extra: str = "")
     for path in python_paths():
         if why := _why_unreachable(path):
             raise UsageError(
-                f"the service's own user cannot run this trainerd: it needs {path}, and {why}. Make the virtual "
+                f"the user of the service cannot run this trainerd: it needs {path}, and {why}. Make the virtual "
                 "environment where every user can read it, with the system's Python, and type this again with it:\n"
                 "  /usr/bin/python3 -m venv /opt/trainerd\n"
                 f"  /opt/trainerd/bin/pip install 'PATH-OF-THE-CHECKOUT{extra}'\n"
@@ -195,7 +195,7 @@ def python_paths() -> list[Path]:
 
 def _why_unreachable(path: Path) -> str:
     if hidden := _hidden_under(path):
-        return f"the sandbox of the service hides {hidden}"
+        return f"a service of the machine may not see {hidden}"
     closed = _closed_to_others(path)
     return f"{closed} is closed to other users" if closed else ""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainerd.errors import UsageError
+from trainerd.system.machine import NAME
 
 # What a user's own service manager honours. The sandbox and the directories of a system unit need root.
 _WHOLE = ("Description", "StartLimitBurst", "StartLimitIntervalSec", "WantedBy")
@@ -85,9 +86,23 @@ def _for_user(text: str) -> str:
     return "\n\n".join([_USER_PREAMBLE, *(block.strip("\n") for block in blocks if block.strip())]) + "\n"
 
 
+# What a template and its comments say of an instance, and what the unit without one says.
+_WITHOUT_INSTANCE = {
+    " (%i)": "",
+    "-%i": "",
+    "%i-": "",
+    "@NAME": "",
+    "@.service": ".service",
+    "/NAME.toml": f"/{NAME}.toml",
+    f"{NAME}-NAME": NAME,
+}
+
+
 def without_instance(template: str) -> str:
     """Return the unit of the one run that has no name, from the template for several."""
-    return template.replace(" (%i)", "").replace("-%i", "").replace("%i-", "")
+    for named, plain in _WITHOUT_INSTANCE.items():
+        template = template.replace(named, plain)
+    return template
 
 
 def quote(argument: str) -> str:

@@ -59,8 +59,8 @@ def command(
 ) -> None:
     """Copy checkpoints, events, config and source of a run to a URL, and each new checkpoint as it appears.
 
-    `trainerd run` and `trainerd start` start it for a config with `[copy]`. It runs beside the trainer at low priority,
-    until Ctrl-C or SIGTERM. A checkpoint counts as copied when its bytes were verified at the destination. `trainerd
+    It runs at low priority until Ctrl-C or SIGTERM. If the config has `[copy]`, `trainerd run` and `trainerd start` run
+    it with --while-training. A checkpoint counts as copied when its bytes were verified at the destination. `trainerd
     fetch URL DIR` restores the run on any machine.
     """
     if once and while_training:

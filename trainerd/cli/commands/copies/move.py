@@ -43,7 +43,8 @@ def command(run: options.RunOptions, url: str) -> None:
     """Pause a run, copy all of it to URL, verify the copy, and print what resumes the run on another machine.
 
     The copy is then free for the other machine to write to. Nothing is deleted here: do not start the run here again.
-    First stop a `trainerd copy` that you have started yourself. The one beside the trainer ends with the pause.
+    First stop a `trainerd copy` that you started by hand or as a unit. The one that the trainer started ends with the
+    pause.
     """
     rundir = options.run_to_change(run)
     require_run(rundir)

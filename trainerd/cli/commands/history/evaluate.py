@@ -81,7 +81,7 @@ def command(
 
     if not chosen() and not follow:
         of = " that is a minimum of the loss" if minima else f" of step {since} or later" if since is not None else ""
-        raise NotRunningError(f"{rundir.path} has no checkpoint{of} yet.")
+        raise NotRunningError(f"{rundir.path} has no checkpoint{of} yet. `trainerd checkpoints` shows all.")
     _evaluate(
         replace(config, entry=entry or config.entry), rundir, entry or "", again, _batches(rundir, chosen, follow)
     )

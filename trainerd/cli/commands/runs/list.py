@@ -103,7 +103,9 @@ def chosen(
 
 def _hint(given: str, known: Sequence[str], words: str) -> str:
     near = difflib.get_close_matches(given, known, n=1)
-    return f"Did you mean {near[0]}?" if near else f"{words} {', '.join(known) or 'none'}."
+    if near:
+        return f"Did you mean {near[0]}?"
+    return f"{words} {', '.join(known)}." if known else "No run has one."
 
 
 # What the rows of a column are sorted by; None where a run has nothing there.

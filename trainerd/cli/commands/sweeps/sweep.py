@@ -128,8 +128,8 @@ def command_make(
     asked = given | {"set": said, "sampler": sampler, "count": counts.get(sampler)}
     wanted = SweepSpec(base="", metric=str(goal(compared)) if compared is not None else None, **asked)
     sweep = make_sweep(config / configs.NAME if config.is_dir() else config, wanted, name)
-    folder, count = _short(sweep.folder), wanted.count or len(sweep.points())
-    say(f"made {folder}: {counted(count, 'point')}")
+    folder, count = _short(sweep.folder), counted(wanted.count or len(sweep.points()), "point")
+    say(f"made {folder}: {f'Optuna will choose {count}' if sweep.is_adaptive else count}")
     further = {"sweep show": "compare them"}
     if is_apart:
         further |= {"sweep next": "print the commands that train them"}
@@ -192,7 +192,8 @@ def command_show(folder: Path, metric: str | None, image: Path | None, as_json: 
 def command_next(folder: Path, at_a_time: int, is_queued: bool) -> None:
     """Print the command of each point that trains now, and nothing when the sweep is over.
 
-    If the sweep has rungs, that is each point up to its next rung. When all are there, the next call prints the best.
+    With rungs, each command trains to the next rung. When all points have reached it, the next call prints the commands
+    of the best.
     """
     sweep = Sweep.read(folder)
     if is_queued:
