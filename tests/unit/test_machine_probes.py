@@ -239,6 +239,7 @@ class FakeGpus:
         self.pids = pids
         self.starts = 0
         self.fails = False
+        self.used = 0
 
     def nvmlInit(self) -> None:
         self.starts += 1
@@ -255,7 +256,7 @@ class FakeGpus:
         return [SimpleNamespace(pid=pid, usedGpuMemory=5 if pid > 1 else None) for pid in self.pids[handle]]
 
     def nvmlDeviceGetMemoryInfo(self, handle: int) -> SimpleNamespace:
-        return SimpleNamespace(free=100)
+        return SimpleNamespace(free=100, used=0 if self.pids[handle] else self.used)
 
     def nvmlDeviceGetTemperature(self, handle: int, sensor: int) -> int:
         return 60 + handle
@@ -271,7 +272,11 @@ def test_processes_of_the_runs_and_of_another_namespace_are_not_others(monkeypat
 
 def test_the_memory_that_the_runs_have_on_a_gpu_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
     own = os.getpid()
-    monkeypatch.setitem(sys.modules, "pynvml", FakeGpus([own], [os.getppid(), 1]))
+    gone = (1 << 22) + 1
+    gpus = FakeGpus([own], [os.getppid()], [own, 1], [own, gone], [])
+    monkeypatch.setitem(sys.modules, "pynvml", gpus)
+    assert gpu_memory(Gpus(), [own]).value == {0: 105, 1: 100, 4: 100}, "NVML does not say whose memory it is"
+    gpus.used = 1 << 31
     assert gpu_memory(Gpus(), [own]).value == {0: 105, 1: 100}
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert "is not installed" in gpu_memory(Gpus(), [own]).trouble

@@ -104,7 +104,9 @@ def test_the_end_of_a_process_is_noticed_before_it_is_waited_for(
         assert process.is_alive() and not other.is_alive()
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert not process.is_alive()
+        files = len(os.listdir("/proc/self/fd"))
+        assert not process.is_alive() and not process.is_alive()
+        assert len(os.listdir("/proc/self/fd")) == files - has_pidfd, "what has ended holds no file"
 
 
 def test_the_file_is_written_a_few_times_a_second_at_most(rundir: RunDirectory, clock: FakeTime) -> None:

@@ -173,8 +173,8 @@ class Agent:
         here = {name: bool(run.is_here()) for name, run in self._runs.items()}
         runs = {name: run.reader.read() for name, run in self._runs.items()}
         own = [run.state.pid for name, run in runs.items() if here[name] and run.state is not None]
-        empty = {name: run.state is None and not run.unread for name, run in runs.items()}
-        seen = {name: Observed(here[name], run.state, *starts[name], empty[name]) for name, run in runs.items()}
+        removed = {name: _is_removed(run, entries[name]) for name, run in runs.items()}
+        seen = {name: Observed(here[name], run.state, *starts[name], removed[name]) for name, run in runs.items()}
         room = self._room(own)
         judge = partial(self._judge_run, own_pids=own, has_gpus=bool(room.gpus))
         candidates = [self._candidate(each, entries[each], runs[each], seen[each], judge, now) for each in entries]
@@ -214,6 +214,8 @@ class Agent:
         verdict = judge(entry, before, is_training=seen.is_running)
         if run.is_running and not seen.is_running and run.state is not None:
             verdict = WhenVerdict(False, f"another machine trains it: {run.state.host}")
+        if (before.process or before.left_by) and not seen.is_removed and run.state is None and not run.unread:
+            verdict = WhenVerdict(False, f"neither {entry.logdir} nor the folder that held it exists")
         progress = follow(entry, before, seen, now, may_train=verdict.may_train)
         if progress.stage is not before.stage:
             _log_change(name, progress)
@@ -226,8 +228,7 @@ class Agent:
             when = self._whens.read(Path(entry.config), entry.set)
         except TrainerdError as error:  # nobody knows when it may train
             return WhenVerdict(is_training, str(error).partition("\n")[0])
-        waits_for_gpus = has_gpus and not is_training
-        gpus = before.gpus if before.gpus or waits_for_gpus else None
+        gpus = before.gpus if has_gpus and not before.is_by_hand else None
         return self._judge.judge(when, own_pids, is_training=is_training, gpus=gpus)
 
     def _after(self, each: Candidate, decision: Decision, now: float) -> EntryNotes:
@@ -290,6 +291,11 @@ def _log_change(name: str, progress: EntryProgress) -> None:
     why = f": {progress.why}" if progress.why else ""
     is_now = "has failed" if progress.stage is Stage.FAILED else f"is {progress.stage}"
     log.log(level, "%s %s%s", name, is_now, why, extra={"event": f"agent-{progress.stage}"})
+
+
+def _is_removed(run: ListedRun, entry: QueueEntry) -> bool:
+    """Return whether a run directory is not there, and the folder that it was in is: otherwise a disk may be late."""
+    return run.state is None and not run.unread and Path(entry.logdir).parent.is_dir()
 
 
 def available_memory() -> int:

@@ -99,14 +99,14 @@ class Observed:
       state: its state.json; None if there is none.
       is_starting: whether the command that starts it ran a moment ago.
       started: how that command ended, if it has since the last look.
-      is_empty: whether its run directory has no state.json, or does not exist.
+      is_removed: whether its run directory has no state.json, or does not exist while the folder that held it does.
     """
 
     is_running: bool = False
     state: State | None = None
     is_starting: bool = False
     started: StartResult | None = None
-    is_empty: bool = False
+    is_removed: bool = False
 
 
 def follow(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float, *, may_train: bool) -> EntryProgress:
@@ -128,12 +128,12 @@ def follow(entry: QueueEntry, before: EntryProgress, seen: Observed, now: float,
         return _training(before, seen, now, may_train=may_train)
     if is_starting:
         return before
-    if seen.is_empty and (before.process or before.left_by) and (before.stage.is_on or before.stage is Stage.WAITING):
+    if seen.is_removed and (before.process or before.left_by) and (before.stage.is_on or before.stage is Stage.WAITING):
         why = f"its run directory {entry.logdir} was removed. `trainerd queue resume NAME` trains it from step 0"
         return replace(_over_again(before, entry, "", is_on=False), stage=Stage.FAILED, why=why)
     if before.stage.is_on:
         return _ended(entry, before, seen, now)
-    left_by = _process(seen.state)
+    left_by = _process(seen.state) or before.process or before.left_by  # its disk may be late
     return before if (before.process, before.left_by) == ("", left_by) else replace(before, process="", left_by=left_by)
 
 

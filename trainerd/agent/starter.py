@@ -17,7 +17,7 @@ from typing import IO
 from trainerd.agent.chain import begin
 from trainerd.agent.entry import QueueEntry
 from trainerd.agent.progress import StartResult
-from trainerd.errors import StorageError, TrainerdError
+from trainerd.errors import StorageError, exit_code_of
 from trainerd.system.machine import NAME
 from trainerd.system.xdg import config_home
 from trainerd.text import printable
@@ -67,7 +67,7 @@ class Starter:
     """Starts runs, and says how each start has ended. A start continues if this process is killed."""
 
     def __init__(self) -> None:
-        self._forks: set[str] = set()  # those that are being forked, each on a thread of its own
+        self._forks: dict[str, object] = {}  # what tells each fork, which has a thread of its own, from later ones
         self._commands: dict[str, AgentCommand] = {}
         self._refused: dict[str, StartResult] = {}
 
@@ -88,17 +88,22 @@ class Starter:
             command()
             return
         # Large checkpoints take long to verify: the agent continues meanwhile.
-        self._forks.add(name)
-        threading.Thread(target=self._fork, args=(name, entry, after, command), daemon=True).start()
+        self._forks[name] = fork = object()
+        threading.Thread(target=self._fork, args=(name, fork, entry, after, command), daemon=True).start()
 
-    def _fork(self, name: str, entry: QueueEntry, after: QueueEntry, command: Callable[[], None]) -> None:
+    def _fork(self, name: str, fork: object, entry: QueueEntry, after: QueueEntry, command: Callable[[], None]) -> None:
+        refused = None
         try:
             begin(entry, after)
+        except Exception as error:  # its place is where those of starts are shown
+            refused = StartResult(exit_code_of(error), str(error))
+        if self._forks.get(name) is not fork:  # the entry was removed, and another one has its name
+            return
+        if refused is None:
             command()
-        except TrainerdError as error:
-            self._refused[name] = StartResult(error.exit_code, str(error))
-        finally:
-            self._forks.remove(name)
+        else:
+            self._refused[name] = refused
+        del self._forks[name]
 
     def _run(self, name: str, entry: QueueEntry, gpus: tuple[int, ...], *, has_gpus: bool) -> None:
         unit = None if has_gpus else unit_of(entry)

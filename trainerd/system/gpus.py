@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import psutil
+
 from trainerd.system.extras import install_command
 from trainerd.system.threads import called_every
 from trainerd.text import size
@@ -16,6 +18,7 @@ from trainerd.text import size
 log = logging.getLogger(__name__)
 
 LOOK_SECS = 1.0
+_MOST_OF_NOBODY = 1 << 30  # bytes that a driver and a desktop have of a GPU, at most
 _Answer = TypeVar("_Answer")
 
 
@@ -112,16 +115,21 @@ class Gpus:
     def available_memory(self, is_own: Callable[[int], bool]) -> dict[int, int]:
         """Return the memory of each GPU that is free, or that certain processes have, in bytes.
 
+        A GPU is left out if NVML does not say which process of this machine has how much of it, as in a container.
+
         Args:
-          is_own: whether a process is one of them. What NVML does not say of such a process counts as others'.
+          is_own: whether a process is one of them.
         """
 
-        def available(nvml: Any, gpu: Any) -> int:
-            users = nvml.nvmlDeviceGetComputeRunningProcesses(gpu)
-            own = sum(each.usedGpuMemory or 0 for each in users if is_own(each.pid))
-            return int(nvml.nvmlDeviceGetMemoryInfo(gpu).free) + own
+        def available(nvml: Any, gpu: Any) -> int | None:
+            memory, users = nvml.nvmlDeviceGetMemoryInfo(gpu), nvml.nvmlDeviceGetComputeRunningProcesses(gpu)
+            if any(each.usedGpuMemory is None or not psutil.pid_exists(each.pid) for each in users):
+                return None
+            if not users and memory.used > _MOST_OF_NOBODY:
+                return None
+            return int(memory.free + sum(each.usedGpuMemory for each in users if is_own(each.pid)))
 
-        return self._of_each(available)
+        return {gpu: found for gpu, found in self._of_each(available).items() if found is not None}
 
     def temperatures(self) -> dict[int, float]:
         """Return the temperature of each GPU, in °C."""

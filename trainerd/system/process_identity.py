@@ -47,18 +47,25 @@ class LiveProcess:
         self._identity = pid, uptime_at_start
         self._file: int | None = None
         with contextlib.suppress(OSError):  # it has ended, or the kernel is older than 5.3
-            file = os.pidfd_open(pid)
-            weakref.finalize(self, os.close, file)
-            if is_process(pid, uptime_at_start):  # the file is of this process, and of no other that has its number
-                self._file = file
+            self._file = os.pidfd_open(pid)
+            self._close = weakref.finalize(self, os.close, self._file)
+        # Asked after that: the file is of this process, and of no other that has its number.
+        self._has_ended = not is_process(pid, uptime_at_start)
+        if self._has_ended and self._file is not None:
+            self._close()
 
     def is_alive(self) -> bool:
         """Return whether it is still running."""
+        if self._has_ended:
+            return False
         if self._file is None:
             return is_process(*self._identity)
         end = select.poll()  # one for each call: several threads may ask
         end.register(self._file, select.POLLIN)
-        return not end.poll(0)
+        if end.poll(0):
+            self._has_ended = True
+            self._close()  # who asks of many processes remembers many that have ended
+        return not self._has_ended
 
 
 def lineage(pid: int) -> Iterator[int]:

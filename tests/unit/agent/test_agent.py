@@ -42,10 +42,12 @@ class FakeJudge(WhenJudge):
     def __init__(self, verdict: Callable[[], WhenVerdict]) -> None:
         super().__init__(MachineProbes({}))
         self._verdict = verdict
+        self.asked: list[Collection[int] | None] = []  # of which GPUs
 
     def judge(
         self, when: WhenConfig, own_pids: Collection[int], *, is_training: bool, gpus: Collection[int] | None = None
     ) -> WhenVerdict:
+        self.asked.append(gpus)
         return self._verdict()
 
 
@@ -68,8 +70,8 @@ class Subject:
         machine = self.machine
         self.starter = FakeStarter(machine)
         clock = machine.clock
-        judge = FakeJudge(lambda: self.verdict)
-        self.agent = Agent(self.queue, lambda own: self.room, self.starter, judge, clock=clock, timer=clock)
+        self.judge = FakeJudge(lambda: self.verdict)
+        self.agent = Agent(self.queue, lambda own: self.room, self.starter, self.judge, clock=clock, timer=clock)
 
     def add(self, *names: str, work: float = 10.0, **fields: object) -> None:
         """Add runs that take so many seconds."""
@@ -380,6 +382,30 @@ def test_a_run_whose_directory_is_removed_does_not_start_again_by_itself(subject
     subject.queue.resume("waits")
     subject.go(3)
     assert subject.stages()["waits"] is Stage.TRAINING and subject.machine.runs["waits"].starts == 2
+
+
+def test_a_run_whose_disk_comes_late_waits_for_it(subject: Subject) -> None:
+    subject.add("a", work=1e9)
+    subject.go(3)
+    run = subject.machine.runs["a"]
+    disk = run.rundir.path.parent
+    late = disk.with_name("late")
+    run.kill()
+    disk.rename(late)
+    subject.go(60)
+    assert subject.stages()["a"] is Stage.WAITING and not subject.machine.on()
+    assert notes.read().entries["a"].why == f"neither {run.rundir.path} nor the folder that held it exists"
+    late.rename(disk)
+    subject.go(60)
+    assert subject.stages()["a"] is Stage.TRAINING and subject.machine.runs["a"].starts == 2
+
+
+def test_a_run_without_gpus_is_judged_by_none_of_them(machine: FakeMachine) -> None:
+    """While it trains as while it waits: else it would start and pause again and again."""
+    subject = Subject(machine, replace(ROOM, gpus=(0, 1)))
+    subject.add("a", gpus=0, work=1e9)
+    subject.go(3)
+    assert subject.stages()["a"] is Stage.TRAINING and set(subject.judge.asked) == {()}
 
 
 def test_a_run_whose_config_cannot_be_read_waits(subject: Subject) -> None:

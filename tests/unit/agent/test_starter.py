@@ -29,3 +29,26 @@ def test_a_fork_that_takes_long_does_not_keep_the_agent_waiting(monkeypatch: pyt
     verified.set()
     wait_for(lambda: not subject.is_starting("a"), "the end of the start")
     assert subject.take_result("a") == StartResult(64, "no such checkpoint")
+
+
+def test_a_fork_of_an_entry_that_was_removed_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = threading.Event(), threading.Event()
+    verified = {"/old.toml": first, "/new.toml": second}
+    begun = list[str]()
+
+    def begin(entry: QueueEntry, after: QueueEntry) -> None:
+        verified[entry.config].wait()
+        begun.append(entry.config)
+        raise ValueError(entry.config)
+
+    monkeypatch.setattr(starter, "begin", begin)
+    subject, other = Starter(), QueueEntry(config="/b.toml", logdir="/b", folder="/")
+    for config in ("/old.toml", "/new.toml"):
+        entry = QueueEntry(config=config, logdir="/a", folder="/", after="b", begin_at="best")
+        subject.start("a", entry, other, (), has_gpus=False)
+    first.set()
+    wait_for(lambda: begun == ["/old.toml"], "the end of the first fork")
+    assert subject.is_starting("a") and subject.take_result("a") is None
+    second.set()
+    wait_for(lambda: not subject.is_starting("a"), "the end of the second one")
+    assert subject.take_result("a") == StartResult(70, "/new.toml")
