@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import IO, cast
 
 import psutil
 import pytest
@@ -26,6 +27,8 @@ from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
+from trainerd.cli import requests
+from trainerd.cli.commands.copies import move
 from trainerd.config import parse as configs
 from trainerd.config.destination import Destination
 from trainerd.config.fingerprint import SOURCE
@@ -41,6 +44,7 @@ from trainerd.copies.rclone import RcloneStore, require_private_credentials
 from trainerd.copies.status import CopyStatus, read_copy_status
 from trainerd.copies.store import PIECE, FolderStore, MissingError
 from trainerd.errors import ConfigError, CopyError, DataError, InUseError, NotRunningError, UsageError
+from trainerd.rundir.lock import Holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import LastCheckpoint, Phase, State, read_state
 
@@ -583,6 +587,20 @@ def test_a_destination_that_fails_is_tried_again_and_the_run_is_followed(
     assert status is not None and (status.steps, status.error) == ([10, 20], None)
 
 
+def test_what_is_copied_is_known_while_a_new_process_cannot_connect(rundir: RunDirectory) -> None:
+    write(rundir, 10)
+    identified(rundir)
+    copied(rundir, MemoryStore())
+
+    def open_it() -> RunCopy:
+        raise CopyError("503.")
+
+    for to, steps in (("memory", [10]), ("elsewhere", [])):
+        follow(replace(run_of(rundir), to=to), open_it, Stop())
+        status = read_copy_status(rundir)
+        assert status is not None and (status.to, status.steps, status.error) == (to, steps, "503.")
+
+
 @pytest.mark.parametrize("ended_by", ["all is copied", "failures"])
 def test_a_copy_while_training_ends_after_the_run(rundir: RunDirectory, ended_by: str) -> None:
     """What the run saved last is copied, also if it is started again and ends during the copy."""
@@ -616,12 +634,22 @@ class FakeProcess:
     code: int | None = None
 
     def __init__(self, command: list[str], **options: object) -> None:
-        self.command = command
+        self.command, self.options = command, options
         processes.append(self)
 
-    def poll(self) -> int | None:
+    @property
+    def returncode(self) -> int | None:
         """The exit code."""
         return self.code
+
+    def poll(self) -> int | None:
+        """The same."""
+        return self.code
+
+    def end(self, code: int, said: bytes = b"") -> None:
+        """Write to standard error, and end."""
+        os.write(cast(IO[bytes], self.options["stderr"]).fileno(), said)
+        self.code = code
 
 
 processes: list[FakeProcess] = []
@@ -646,14 +674,46 @@ def test_the_trainer_starts_the_copy_of_its_run(
     config.rundir.mkdir()
     CopyStatus(to="file:///mnt/nas/digits", error="it is another run's.").write(RunDirectory(config.rundir))
     for count in (2, 3):
-        processes[-1].code = 78
+        processes[-1].end(78)
         beside.observe(State(Phase.TRAINING))
         clock.now += 30.0 * count
         assert len(processes) == count - 1
         clock.now += 31.0 * count
         beside.observe(State(Phase.TRAINING))
         assert len(processes) == count
+    processes[-1].end(0)
+    beside.observe(State(Phase.FINISHED))
     assert [record.message for record in caplog.records] == ["the run is not copied: it is another run's."]
+
+
+def test_a_copier_that_ends_before_it_copies_is_said_and_one_that_lived_is_soon_started_again(
+    tmp_path: Path, clock: FakeTime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "trainerd.toml"
+    path.write_text('entry = "job:job"\nlogdir = "run"\n[copy]\nto = "file:///mnt/nas/digits"\n', encoding="utf-8")
+    monkeypatch.setattr("subprocess.Popen", FakeProcess)
+    processes.clear()
+    beside = CopierBeside(configs.load(path), timer=clock)
+    for code, said, wait in (
+        (78, b"Traceback:\n  unknown key \x1bto_\n\n", 60.0),
+        (75, b"another process copies it", 120.0),
+        (-9, b"", 240.0),
+        (0, b"done", 60.0),
+    ):
+        beside.observe(State(Phase.TRAINING))
+        clock.now += 3600.0 * (not code)
+        processes[-1].end(code, said)
+        count = len(processes)
+        for secs, starts in ((0.0, 0), (wait - 1.0, 0), (1.0, 1)):
+            clock.now += secs
+            beside.observe(State(Phase.TRAINING))
+            assert len(processes) == count + starts
+    assert [record.message for record in caplog.records] == [
+        "the run is not copied: `trainerd copy` ended with exit code 78: unknown key \\x1bto_",
+        "the run is not copied: `trainerd copy` ended with exit code -9: it said nothing",
+    ]
+    processes[-1].end(0)
+    beside.observe(State(Phase.FINISHED))
 
 
 def test_a_run_elsewhere_a_worker_and_a_service_start_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1048,6 +1108,25 @@ def test_a_move_needs_a_paused_run_and_frees_the_copy(cli: Cli, rundir: RunDirec
         assert about is not None and about.writer is None
         copy_once(run_of(rundir, writer=THERE), copy)
     assert cli("move", logdir, url)[0] == 75
+
+
+@pytest.mark.parametrize("is_training", [False, True])
+def test_a_move_that_another_copier_stops_says_that_it_has_paused_the_run(
+    cli: Cli, rundir: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_training: bool
+) -> None:
+    State(Phase.PAUSED, run_id="r1").write(rundir.state)
+
+    def no_patience(rundir: RunDirectory, secs: float) -> contextlib.AbstractContextManager[None]:
+        return only_copier(rundir)
+
+    monkeypatch.setattr(move, "only_copier", no_patience)
+    monkeypatch.setattr(move, "read_holder", lambda rundir: Holder(1, 0.0, 0.0) if is_training else None)
+    monkeypatch.setattr(requests, "wait_for_end", lambda holder: None)
+    with only_copier(rundir):
+        code, text = cli("move", str(rundir.path), (tmp_path / "nas").as_uri())
+    assert code == 75 and "or pause the run if the trainer started it. Then run" in text
+    resumes = f"the run is paused, and is not moved. `trainerd start --logdir {rundir.path}` resumes it here."
+    assert (resumes in text) == is_training, text
 
 
 def test_without_a_checkpoint_nothing_is_moved_and_a_copy_says_so(

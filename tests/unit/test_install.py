@@ -293,8 +293,16 @@ def test_a_copied_run_gets_a_copier(machine: Machine, capsys: pytest.CaptureFixt
     text = (machine.units / "trainerd-copy@.service").read_text(encoding="utf-8")
     assert value(text, "ExecStart").endswith(f" copy --config {machine.configs}/%i.toml")
     drop_in = (machine.units / "trainerd-copy@a.service.d" / "destination.conf").read_text(encoding="utf-8")
-    assert value(drop_in, "ReadWritePaths") == '"/mnt/my nas"'
+    assert value(drop_in, "ReadWritePaths") == value(drop_in, "RequiresMountsFor") == '"/mnt/my nas"'
     assert "systemctl enable --now trainerd@a trainerd-copy@a " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("to", ["file:///backup", "file:////backup/"])
+def test_a_copier_may_not_write_everywhere(machine: Machine, to: str) -> None:
+    with_copy(machine.configs / "a.toml", machine.state / "trainerd-a", to)
+    assert run("--system", "--name", "a") == 0
+    drop_in = (machine.units / "trainerd-copy@a.service.d" / "destination.conf").read_text(encoding="utf-8")
+    assert value(drop_in, "ReadWritePaths").lstrip("/") == "backup"
 
 
 def test_the_copier_of_the_run_without_a_name(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:

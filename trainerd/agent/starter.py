@@ -17,7 +17,8 @@ from typing import IO
 from trainerd.agent.chain import begin
 from trainerd.agent.entry import QueueEntry
 from trainerd.agent.progress import StartResult
-from trainerd.errors import StorageError, exit_code_of
+from trainerd.config import parse as configs
+from trainerd.errors import ConfigError, StorageError, exit_code_of
 from trainerd.system.machine import NAME
 from trainerd.system.xdg import config_home
 from trainerd.text import printable
@@ -156,10 +157,18 @@ def _environment(gpus: tuple[int, ...], *, has_gpus: bool) -> Mapping[str, str]:
 
 
 def unit_of(entry: QueueEntry) -> str | None:
-    """Return the unit of the user that trains the entry's config as it is; None if there is none."""
+    """Return the unit of the user that trains the entry's config as it is; None if there is none.
+
+    There is none for a config with a destination: a daemon starts its copier, and a unit does not.
+    """
     config = Path(entry.config)
     template = config_home() / "systemd" / "user" / f"{NAME}@.service"
     is_plain = entry.max_steps is None and not entry.forever and not entry.set
     if config.parent != config_home() / NAME or config.suffix != ".toml" or not is_plain:
         return None
-    return f"{NAME}@{config.stem}" if template.is_file() and _has_manager() else None
+    if not template.is_file() or not _has_manager():
+        return None
+    try:
+        return f"{NAME}@{config.stem}" if configs.load(config).copy.to is None else None
+    except ConfigError:  # `trainerd start` reports it
+        return None

@@ -11,21 +11,25 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from typing import IO
 
 from trainerd.config import parse as configs
 from trainerd.config.schema import Config
 from trainerd.copies.status import read_copy_status
-from trainerd.errors import StorageError
+from trainerd.errors import InUseError, StorageError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import State
 from trainerd.system.backoff import Backoff
 from trainerd.system.machine import NAME
+from trainerd.text import printable
 
 log = logging.getLogger(__name__)
 
 _FIRST_WAIT_SECS, _MOST_WAIT_SECS = 60.0, 3600.0
+_MOST = 4096  # bytes of what the process printed last that are read
 
 
 class CopierBeside:
@@ -43,6 +47,8 @@ class CopierBeside:
         is_service = "NOTIFY_SOCKET" in os.environ
         self._is_wanted = config.copy.to is not None and not config.rank and not is_service and _is_own_run(config)
         self._process: subprocess.Popen[bytes] | None = None
+        self._stderr: IO[bytes]
+        self._started_at = 0.0
         self._at = 0.0  # when it is started next
         self._backoff = Backoff(_FIRST_WAIT_SECS, _MOST_WAIT_SECS)
         self._warned = ""
@@ -50,12 +56,14 @@ class CopierBeside:
     def observe(self, state: State) -> None:
         """Start the process if the run trains and it is due. Called with each new state of the run."""
         if self._process is not None and self._process.poll() is not None:
-            self._process = None
+            code, self._process = self._process.returncode, None
+            if self._timer() - self._started_at >= _MOST_WAIT_SECS:
+                self._backoff.succeeded()
             self._at = self._timer() + self._backoff.failed()
-            self._warn(self._error())
+            self._warn(self._error(code))
         if self._is_wanted and self._process is None and state.phase.has_begun and self._timer() >= self._at:
             try:
-                self._process = self._start()
+                self._process, self._started_at = self._start(), self._timer()
             except OSError as error:
                 self._at = self._timer() + self._backoff.failed()
                 self._warn(f"cannot start `{NAME} copy`: {error.strerror}")
@@ -63,20 +71,28 @@ class CopierBeside:
     def _start(self) -> subprocess.Popen[bytes]:
         config, copy = self._config, self._config.copy
         options = ["--config", str(config.path), "--to", str(copy.to), "--max-mbit", str(copy.max_mbit)]
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  the process has it
         return subprocess.Popen(
             [sys.executable, "-m", NAME, "copy", *options, "--while-training"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,  # what fails is in copy.json
+            stderr=self._stderr,
             start_new_session=True,
         )
 
-    def _error(self) -> str:
+    def _error(self, code: int) -> str:
         """Return the last error of the copy; empty if it has none, as when another process copies the run."""
+        with self._stderr as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _MOST))
+            lines = file.read().decode(errors="replace").split("\n")
         with contextlib.suppress(StorageError):
             found = read_copy_status(RunDirectory(self._config.rundir))
-            return found.error or "" if found is not None else ""
-        return ""
+            if found is not None and found.error:
+                return found.error
+        if code in (0, InUseError.exit_code):
+            return ""
+        said = next((line for line in reversed(lines) if line.strip()), "it said nothing")
+        return f"`{NAME} copy` ended with exit code {code}: {printable(said.strip())}"
 
     def _warn(self, error: str) -> None:
         if error and error != self._warned:

@@ -113,9 +113,7 @@ class Copier:
           CopyError: it cannot be read or written.
         """
         self._copy, self._is_known = copy, False
-        before = read_copy_status(self._rundir)
-        same = before if before is not None and before.to == copy.url else CopyStatus(to=copy.url)
-        self._status = replace(same, sending=None)
+        self._status = _status_before(self._rundir, copy.url)
         self._claim(state, takes_over=takes_over)
         self._objects = copy.objects()
         self._numbers = set(copy.index_numbers())
@@ -195,7 +193,9 @@ class Copier:
 
     def failed(self, error: Exception) -> None:
         """Say in the status that a look has failed, or that the copy could not be opened."""
-        self._say(to=self._status.to or self._run.to, error=str(error), sending=None)
+        if not self._status.to:
+            self._status = _status_before(self._rundir, self._run.to)
+        self._say(error=str(error), sending=None)
 
     def _complete(self) -> dict[int, Manifest]:
         """Return the checkpoints that are copied."""
@@ -361,3 +361,10 @@ class Copier:
 def _is_complete(manifest: Manifest, objects: Collection[str]) -> bool:
     """Return whether all objects that a checkpoint needs are there."""
     return all(each.xxh128 in objects for name, each in manifest.files.items() if manifests.is_needed(name))
+
+
+def _status_before(rundir: RunDirectory, to: str) -> CopyStatus:
+    """Return the status that the process before has left of a copy at this URL."""
+    before = read_copy_status(rundir)
+    same = before if before is not None and before.to == to else CopyStatus(to=to)
+    return replace(same, sending=None)

@@ -73,9 +73,9 @@ def only_copier(rundir: RunDirectory, patience_secs: float = 0.0) -> Iterator[No
             while not _is_locked(descriptor):
                 if time.monotonic() >= deadline:
                     raise InUseError(
-                        f"another process copies {rundir.path} already: it holds {rundir.copying}. Stop it (Ctrl-C, "
-                        "or `systemctl stop trainerd-copy@NAME`; the one of the trainer ends with the run), then "
-                        "run the command again."
+                        f"another process copies {rundir.path} already: it holds {rundir.copying}. Stop it with "
+                        "Ctrl-C, or with `systemctl stop` of its unit trainerd-copy, or pause the run if the trainer "
+                        "started it. Then run the command again."
                     )
                 time.sleep(_POLL_SECS)
         yield

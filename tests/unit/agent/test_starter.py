@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from tests.waiting import wait_for
 from trainerd.agent import starter
 from trainerd.agent.entry import QueueEntry
 from trainerd.agent.progress import StartResult
-from trainerd.agent.starter import Starter
+from trainerd.agent.starter import Starter, unit_of
 from trainerd.errors import UsageError
 
 
@@ -52,3 +53,22 @@ def test_a_fork_of_an_entry_that_was_removed_starts_nothing(monkeypatch: pytest.
     second.set()
     wait_for(lambda: not subject.is_starting("a"), "the end of the second one")
     assert subject.take_result("a") == StartResult(70, "/new.toml")
+
+
+def test_the_unit_of_the_user_trains_a_config_unless_it_has_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon starts the copier of its run. The unit does not, and nobody starts the copier's unit."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    for path in ("systemd/private", "systemd/user/trainerd@.service", "trainerd/a.toml"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    config = tmp_path / "trainerd" / "a.toml"
+    entry = QueueEntry(config=str(config), logdir="/a", folder=str(config.parent))
+    config.write_text('entry = "job:job"\nlogdir = "run"\n', encoding="utf-8")
+    assert unit_of(entry) == "trainerd@a"
+    config.write_text('entry = "job:job"\nlogdir = "run"\n[copy]\nto = "file:///mnt/nas/a"\n', encoding="utf-8")
+    assert unit_of(entry) is None
+    config.write_text("entry = 3", encoding="utf-8")
+    assert unit_of(entry) is None

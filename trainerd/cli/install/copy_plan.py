@@ -16,6 +16,9 @@ from trainerd.system.machine import NAME
 _TEMPLATE = f"{NAME}-copy@.service"
 _MAY_WRITE = """\
 # The folder that holds the destination. `trainerd install` wrote this.
+[Unit]
+RequiresMountsFor={folder}
+
 [Service]
 ReadWritePaths={folder}
 """
@@ -45,6 +48,7 @@ def with_copier(plan: Plan, name: str | None) -> Plan:
     files = [File(folder / unit, units.render(template, command, user=user))]
     destination = Destination.parse(to)
     if destination.scheme == "file" and not user:
-        text = _MAY_WRITE.format(folder=units.quote_path(str(PurePath(destination.path).parent)))
+        path = PurePath(destination.path)
+        text = _MAY_WRITE.format(folder=units.quote_path(str(path.parent if path.parent.name else path)))
         files.append(File(folder / f"{copier.name}.service.d" / "destination.conf", text))
     return replace(plan, files=(*plan.files, *files), copier=copier)
