@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import tensorflow as tf
@@ -13,9 +15,10 @@ import tensorflow as tf
 import trainerd
 from trainerd.checkpoints import manifest
 from trainerd.checkpoints.format import bundle_writer, unchanged
+from trainerd.checkpoints.format.bundle_writer import Item
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Policy
-from trainerd.checkpoints.snapshot import Kept
+from trainerd.checkpoints.snapshot import Earlier, Kept, no_earlier
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.loop.flag import Flag
 from trainerd.rundir.paths import RunDirectory
@@ -167,6 +170,23 @@ def test_a_restarted_process_shares_the_files_of_the_one_before(tmp_path: Path) 
     again.backbone[1].assign(tf.ones([10_000]))
     again.save(4)
     again.require_whole()
+
+
+def test_a_save_that_is_repeated_makes_nothing_a_candidate(tmp_path: Path) -> None:
+    frozen, known, prefix = tf.ones([1_000]), unchanged.Unchanged(), tmp_path / "a"
+
+    def save(head: float, earlier: Earlier = no_earlier) -> None:
+        values = {"frozen": frozen, "head": tf.fill([4_000], head), "small": tf.constant(1.0)}
+        items = [Item(key, "", value) for key, value in values.items()]
+        bundle_writer.write(prefix, items, lambda size: None, refuse_nan=True, unchanged=known, earlier=earlier)
+
+    for step in (1.0, 2.0):
+        save(step)
+    with pytest.raises(OSError, match="full"):
+        save(3.0, mock.Mock(side_effect=OSError(errno.ENOSPC, "full")))
+    for step in (3.0, 4.0):
+        save(step)
+        assert bundle_writer.keys_of_unchanged(prefix) == ["frozen"]
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import xxhash
@@ -256,6 +257,19 @@ def test_what_checkpoints_share_needs_no_room(rundir: RunDirectory) -> None:
     with pytest.raises(NoRoomError, match=r"it needs 5\.0 MiB, and 2\.0 MiB are free"):  # what is frozen has changed
         store.publish(TunedSnapshot(4, 1.0, frozen=1, disk_is_full=True), About("test"))
     assert rundir.steps() == [3, 2, 1] and not rundir.stagings()
+
+
+def test_what_cannot_be_shared_needs_room(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    free, stages = [100 << 20], list[str]()
+    store = CheckpointStore(rundir, policy=Policy(5), free=lambda folder: free[0], at=stages.append)
+    monkeypatch.setattr(os, "link", mock.Mock(side_effect=OSError(errno.EPERM, os.strerror(errno.EPERM))))
+    for step in (1, 2, 3):
+        store.publish(TunedSnapshot(step, 1.0), About("test"))
+    free[0] = 2 << 20
+    stages.clear()
+    with pytest.raises(NoRoomError):
+        store.publish(TunedSnapshot(4, 1.0), About("test"))
+    assert "write" not in stages
 
 
 def test_where_there_is_no_room_the_newest_stays_and_the_save_is_refused(rundir: RunDirectory) -> None:

@@ -356,6 +356,8 @@ def test_a_folder_that_is_no_sweep_and_a_wrong_file(tmp_path: Path) -> None:
         (tmp_path / "sweep.toml").write_text(text)
         with pytest.raises(ConfigError, match=part):
             Sweep.read(tmp_path)
+    (tmp_path / "sweep.toml").write_text('base = "a"\nset = ["max_steps=5,9"]\nmetric = "min loss"\nrungs = [1]\n')
+    assert Sweep.read(tmp_path).spec.rungs == (1,), "an earlier version has made it"
 
 
 # ---------------------------------------------------------------------- what the runs have reached
@@ -468,6 +470,7 @@ def test_optuna_chooses_each_point_by_the_results_before(
             sweep.grow(results())
     [first] = sweep.grow(results())
     assert first.name == "001" and sweep.grow(results()) == [], "it is under way"
+    assert sweep.grow({}) == [], "another process has made it since these results were read"
     assert [point.name for point in sweep.grow(results(), 3)] == ["002", "003"]
     assert cli("sweep", "next", "sweeps/o")[1].count(" run --config sweeps/o/00") == 3
     trained(sweep.points()[2].rundir, 9, {5: 1.0}, Phase.FAILED)

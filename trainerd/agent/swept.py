@@ -130,57 +130,65 @@ class Promotions:
         for name, entry in entries.items():
             if entry.sweep:
                 found.setdefault(entry.sweep, {})[name] = stages[name]
+        for folder in [folder for folder, command in self._choosing.items() if not command.is_running()]:
+            self._end_choice(folder, self._choosing.pop(folder).result())
+        for each in (self._seen, self._failures, self._again_at, self.troubles):
+            for folder in each.keys() - found.keys():
+                del each[folder]
         for folder, stages_now in found.items():
             over = {name: stage for name, stage in stages_now.items() if stage in _OVER}
             seen = over, stamp_of(Path(folder, spec.NAME)), stamp_of(Path(folder, rungs.NAME))
-            if (command := self._choosing.get(folder)) is not None:
-                if command.is_running():
-                    continue
-                del self._choosing[folder]
-                self._end_choice(folder, command.result())
-            if seen != self._seen.get(folder) and self._timer() >= self._again_at.get(folder, 0.0):
-                self._promote(Path(folder), entries, stages_now, at_a_time)
+            is_due = seen != self._seen.get(folder) and self._timer() >= self._again_at.get(folder, 0.0)
+            if is_due and folder not in self._choosing and self._promote(folder, entries, stages_now, at_a_time):
                 self._seen[folder] = seen
-        self.troubles = {folder: each for folder, each in self.troubles.items() if folder in found}
 
     def _end_choice(self, folder: str, result: StartResult) -> None:
-        """Note how the choice of the next points has ended. After a failure it is made again, as a run is started."""
-        self._again_at.pop(folder, None)
-        if not result.code:
-            self._failures.pop(folder, None)
-            self.troubles.pop(folder, None)
-            return
+        """Note how the choice of the next points has ended."""
+        if result.code:
+            self._fail(folder, f"the sweep {folder} gets no new points: {headline(result.text)}")
+        else:
+            self._succeed(folder)
+
+    def _succeed(self, folder: str) -> None:
+        for each in (self._failures, self._again_at, self.troubles):
+            each.pop(folder, None)
+
+    def _fail(self, folder: str, trouble: str) -> None:
+        """Note why a sweep does not continue. It is tried again later and later, as a run is started."""
         failures = self._failures.get(folder, 0)
-        self._fail(folder, f"the sweep {folder} gets no new points: {headline(result.text)}")
         self._failures[folder] = failures + 1
         self._again_at[folder] = self._timer() + wait_after(failures)
         self._seen.pop(folder, None)
+        self._note(folder, trouble)
 
-    def _fail(self, folder: str, trouble: str) -> None:
+    def _note(self, folder: str, trouble: str) -> None:
         log.error("%s", trouble, extra={"event": "agent-failed"})
         self.troubles[folder] = trouble
 
     def _promote(
-        self, folder: Path, entries: Mapping[str, QueueEntry], stages: Mapping[str, Stage], at_a_time: int
-    ) -> None:
+        self, folder: str, entries: Mapping[str, QueueEntry], stages: Mapping[str, Stage], at_a_time: int
+    ) -> bool:
+        """Have the points of one sweep train on. Returns False if a config is wrong."""
         try:
-            sweep = Sweep.read(folder)
+            sweep = Sweep.read(Path(folder))
             if sweep.is_adaptive:  # Optuna is large: it runs in a process of its own
-                command = [sys.executable, "-m", NAME, "sweep", "next", str(folder), "--queue", "-n", str(at_a_time)]
+                command = [sys.executable, "-m", NAME, "sweep", "next", folder, "--queue", "-n", str(at_a_time)]
                 with storage(f"start a process that chooses the next points of {folder}"):
-                    self._choosing[str(folder)] = AgentCommand.start(command, str(folder))
-                return
-            results = results_of(sweep, stages)
-            targets, halved = sweep.next(results), sweep.halved(results)
+                    self._choosing[folder] = AgentCommand.start(command, folder)
+                return True
+            halved = sweep.decide(results_of(sweep, stages))
         except ConfigError as error:
-            self._fail(str(folder), f"the sweep {folder} cannot continue: {error}")
-            return
-        self.troubles.pop(str(folder), None)
-        for point, target in targets.items():
+            self._fail(folder, f"the sweep {folder} cannot continue: {error}")
+            return False
+        self._succeed(folder)
+        if halved is None:
+            return True
+        for point, target in halved.targets.items():
             name = name_of(sweep, point)
-            if stages.get(name) is Stage.DONE and target is not None and target != entries[name].max_steps:
+            if stages.get(name) is Stage.DONE and target != entries[name].max_steps:
                 log.info("%s trains on to step %d", name, target, extra={"event": "agent-promote"})
                 with contextlib.suppress(ConfigError, UsageError):  # a person changes or removes it at this moment
                     self._queue.change(name, partial(replace, max_steps=target, since=self._clock()))
-        if halved is not None and not halved.targets and halved.winner is None:
-            self._fail(str(folder), f"the sweep {folder} has no winner: `trainerd sweep show` shows its metrics.")
+        if not halved.targets and halved.winner is None:
+            self._note(folder, f"the sweep {folder} has no winner: `trainerd sweep show` shows its metrics.")
+        return True

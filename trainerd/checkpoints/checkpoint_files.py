@@ -43,6 +43,7 @@ class CheckpointFiles:
         self._rundir = rundir
         self._enter = enter
         self._manifests: dict[int, Manifest] = {}
+        self._has_links = True  # as far as is known: whether a file can have a second name
         self._stays: set[int] = set()  # steps that are not deleted for now, beside the pinned ones
 
     def keep(self, policy: Policy) -> None:
@@ -58,7 +59,9 @@ class CheckpointFiles:
         self._manifests[manifest.step] = manifest
 
     def shared_bytes(self, manifest: Manifest) -> int:
-        """Return how many bytes of a checkpoint are in files of others too."""
+        """Return how many bytes of a checkpoint are in files of others too, which the next one can share."""
+        if not self._has_links:
+            return 0
         others = [each for step, each in self._readable(self._rundir.steps()).items() if step != manifest.step]
         theirs = {record.xxh128 for each in others for record in each.files.values()}
         return sum(record.bytes for record in manifest.files.values() if record.xxh128 in theirs)
@@ -85,7 +88,9 @@ class CheckpointFiles:
         is_due = len(copies) < _COPIES or time.time() - max(at for _, at, _ in copies.values()) > _FRESH_SECS
         if not copies or (is_due and not any_copy):
             return False
-        return safe_paths.link(min(copies.values())[2], target)  # in turns, so that each stays with one of the newest
+        # In turns, so that each stays with one of the newest.
+        self._has_links = safe_paths.link(min(copies.values())[2], target)
+        return self._has_links
 
     def finish_deletions(self) -> None:
         """Finish the deletions that were cut short. Called at a start."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 
-import tensorflow as tf
-
+from trainerd.checkpoints.format.gpu_room import peak_memory
 from trainerd.config.schema import Config
 from trainerd.errors import JobError
 from trainerd.loop.contract import Session, Steps
@@ -59,11 +58,6 @@ def train(config: Config, session: Session, rundir: RunDirectory, host: Host, re
         return Loop(run, session, flag=host.flag, reporter=reporter).train()
 
 
-def _peak(gpu: str) -> int:
-    """Return the most memory that TensorFlow has had in use on a GPU, in bytes."""
-    return int(tf.config.experimental.get_memory_info(gpu)["peak"])
-
-
 class Loop:
     """Runs the loop over one session.
 
@@ -106,7 +100,7 @@ class Loop:
 
     def _watched_devices(self) -> contextlib.AbstractContextManager[None]:
         """Return a context in which the state shows how the devices are."""
-        return watched(self._session.devices, lambda devices: self._reporter.set(devices=devices), _peak)
+        return watched(self._session.devices, lambda devices: self._reporter.set(devices=devices), peak_memory)
 
     def _loop(self) -> Outcome:
         """Run steps and boundaries until a boundary ends the run."""

@@ -73,9 +73,6 @@ class SweepSpec:
             raise UsageError("--rungs STEP,STEP needs a metric: --halve METRIC.")
         if any(step >= after for step, after in zip(self.rungs, self.rungs[1:], strict=False)):
             raise UsageError(f"--rungs: expected steps that rise, got {','.join(map(str, self.rungs))}.")
-        ends = {"max_steps", "target"} & {each.partition("=")[0].strip() for each in self.set}
-        if self.rungs and ends:
-            raise UsageError(f"--set {min(ends)} and --rungs contradict each other: a run ends at its rungs. Give one.")
         if self.sampler == "optuna" and (self.metric is None or self.rungs):
             raise UsageError("--optuna needs --metric METRIC, and no --rungs: it chooses points by their last result.")
         if (self.sampler == "grid") != (self.count is None):

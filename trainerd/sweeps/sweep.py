@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import math
 import os
 import re
@@ -29,7 +31,7 @@ from trainerd.rundir.runs import ListedRun, RunReader
 from trainerd.rundir.state import Phase
 from trainerd.sweeps import rungs, space, spec
 from trainerd.sweeps.adaptive import Study, require_optuna
-from trainerd.sweeps.halving import HalvingStep, PointResult
+from trainerd.sweeps.halving import HalvingStep, PointResult, Rungs
 from trainerd.sweeps.spec import SweepSpec
 from trainerd.system.absolute import absolute
 from trainerd.system.durable_files import storage, write_atomic, write_durable
@@ -95,15 +97,19 @@ class Sweep:
           ConfigError: a config is wrong.
         """
         keys = list(space.read_space(self.spec.set))
-        with storage(f"read {self.folder}"):
-            names = sorted(each.name for each in self.folder.iterdir() if _POINT.fullmatch(each.name))
         found = []
-        for name in sorted(names, key=lambda each: int(each.partition(".")[0])):
-            config = configs.load(self.folder / name)
+        for name in self._names():
+            path = self.folder / f"{name}.toml"
+            config = configs.load(path)
             values = {key: _value(config, key) for key in keys}
-            rundir = RunDirectory(config.rundir)
-            found.append(SweepPoint(name.removesuffix(".toml"), self.folder / name, rundir, values))
+            found.append(SweepPoint(name, path, RunDirectory(config.rundir), values))
         return found
+
+    def _names(self) -> list[str]:
+        """Return the names of the points whose configs are there, in their order."""
+        with storage(f"read {self.folder}"):
+            names = [each.stem for each in self.folder.iterdir() if _POINT.fullmatch(each.name)]
+        return sorted(names, key=lambda each: (int(each), each))
 
     def result(self, point: SweepPoint) -> PointResult:
         """Return what the run of a point has reached, as its files say.
@@ -143,7 +149,12 @@ class Sweep:
 
         by_number = {int(name) - 1: each for name, each in results.items()}
         study = Study(self.folder, space.read_space(self.spec.set), goal, self.spec.seed)
-        study.grow(by_number, make, most=self.spec.count or 0, at_a_time=at_a_time)
+        with contextlib.ExitStack() as stack:
+            with storage(f"lock {self.folder}"):
+                fcntl.flock(stack.enter_context((self.folder / ".lock").open("w")), fcntl.LOCK_EX)
+            # Another process may have made points since these results were read.
+            there = {int(name) - 1: PointResult() for name in self._names()}
+            study.grow(there | by_number, make, most=self.spec.count or 0, at_a_time=at_a_time)
         return [point for point in self.points() if point.name in new]
 
     def _base(self) -> Config:
@@ -155,8 +166,7 @@ class Sweep:
     def next(self, results: Mapping[str, PointResult]) -> dict[str, int | None]:
         """Return the points that are to train now, each with the step to which it trains: `--max-steps`.
 
-        None is the end that the config of the point names. A point that is not there waits, or is over. A rung that is
-        decided by this is decided for all later calls: retention may thin the checkpoints by which it was.
+        None is the end that the config of the point names. A point that is not there waits, or is over. See `decide`.
 
         Args:
           results: what each point has reached, by its name; see `result`.
@@ -164,21 +174,44 @@ class Sweep:
         Raises:
           ConfigError, StorageError: the decisions cannot be read or written.
         """
-        halved = self.halved(results)
-        if halved is not None:
-            if halved.decided.keys() != rungs.read(self.folder).keys():
-                rungs.write(self.folder, halved.decided)
+        if (halved := self.decide(results)) is not None:
             return dict(halved.targets)
         return {name: None for name, each in results.items() if not (each.is_failed or each.is_finished)}
 
-    def halved(self, results: Mapping[str, PointResult]) -> HalvingStep | None:
+    def decide(self, results: Mapping[str, PointResult]) -> HalvingStep | None:
+        """Return the present step of the successive halving, and record the rungs that it decides for all later calls.
+
+        Retention may thin the checkpoints by which they were.
+
+        Args:
+          results: what each point has reached, by its name; see `result`.
+
+        Returns:
+          The step; None if the sweep has no rungs.
+
+        Raises:
+          ConfigError, StorageError: the decisions cannot be read or written.
+        """
+        before = rungs.read(self.folder)
+        halved = self.halved(results, before)
+        if halved is not None and halved.decided.keys() != before.keys():
+            rungs.write(self.folder, halved.decided)
+        return halved
+
+    def halved(self, results: Mapping[str, PointResult], decided: Rungs | None = None) -> HalvingStep | None:
         """Return the present step of the successive halving; None if the sweep has none.
+
+        Args:
+          results: what each point has reached, by its name; see `result`.
+          decided: the decisions of earlier rungs. None: those of rungs.toml.
 
         Raises:
           ConfigError: the decisions of earlier rungs cannot be read.
         """
         halving = self.spec.halving()
-        return halving.next(results, rungs.read(self.folder)) if halving is not None else None
+        if halving is None:
+            return None
+        return halving.next(results, rungs.read(self.folder) if decided is None else decided)
 
 
 def make_sweep(config_path: Path, wanted: SweepSpec, name: str | None) -> Sweep:
@@ -198,6 +231,8 @@ def make_sweep(config_path: Path, wanted: SweepSpec, name: str | None) -> Sweep:
     assert base.path is not None
     wanted.require_sound()
     axes, points = space.read_space(wanted.set), wanted.choose()
+    if wanted.rungs and (ends := {"max_steps", "target"} & axes.keys()):  # sweeps of earlier versions may have both
+        raise UsageError(f"--set {min(ends)} and --rungs contradict each other: a run ends at its rungs. Give one.")
     _require_taken(base, axes)
     parent = (base.folder if is_script(base.path) else base.path.parent) / SWEEPS
     folder = parent / (_free_name(parent, _own_name(base)) if name is None else _checked(name))

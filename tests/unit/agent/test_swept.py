@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -89,6 +88,23 @@ def test_a_sweep_that_cannot_be_read_stops_nothing(sweep: Sweep, caplog: pytest.
     assert "cannot continue" in caplog.text and set(steps(queue).values()) == {10}
 
 
+def test_a_sweep_continues_when_the_config_of_a_point_is_mended(sweep: Sweep) -> None:
+    queue, now = QueueFolder(), 0.0
+    promotions, stages = Promotions(queue, timer=lambda: now), dict.fromkeys(queue.read().entries, Stage.DONE)
+    for point in sweep.points():
+        trained(point.rundir, 10, {10: float(point.name)})
+    file = sweep.folder / "003.toml"
+    sound = file.read_text()
+    file.write_text("no TOML")
+    promotions.promote(queue.read().entries, stages, 2)
+    file.write_text(sound)
+    for now, step in ((14.0, 10), (16.0, 20)):
+        assert list(promotions.troubles) == [str(sweep.folder)]
+        promotions.promote(queue.read().entries, stages, 2)
+        assert steps(queue)["s-001"] == step, now
+    assert not promotions.troubles
+
+
 def test_a_choice_of_points_that_fails_is_made_again_later_and_later(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,25 +112,25 @@ def test_a_choice_of_points_that_fails_is_made_again_later_and_later(
     project(tmp_path)
     asked = ("--set", "params.rate=0.1,0.2", "--optuna", "2", "--metric", "loss", "--name", "o")
     assert cli("sweep", ".", *asked)[0] == 0
-    queue, now, started = QueueFolder(), 0.0, list[subprocess.Popen[bytes]]()
+    queue, now, started = QueueFolder(), 0.0, list[AgentCommand]()
 
     def fails(words: object, folder: str) -> AgentCommand:
-        command = start(["sh", "-c", "echo more; echo trainerd: no disk; exit 74"], folder)
-        started.append(command.process)
-        return command
+        started.append(start(["sh", "-c", "echo more; echo trainerd: no disk; exit 74"], folder))
+        return started[-1]
 
     start = AgentCommand.start
     monkeypatch.setattr(AgentCommand, "start", fails)
     promotions = Promotions(queue, timer=lambda: now)
     entries = queue.read().entries
-    for now, count in ((0.0, 1), (1.0, 1), (14.0, 1), (16.0, 2), (17.0, 2), (46.0, 2), (48.0, 3), (49.0, 3)):
+    counts = {0.0: 1, 1.0: 1, 14.0: 1, 16.0: 2, 17.0: 2, 46.0: 2, 48.0: 3, 49.0: 3, 110.0: 4}
+    for now, count in counts.items():
         promotions.promote(entries, dict.fromkeys(entries, Stage.TRAINING), 1)
         assert len(started) == count, now
-        started[-1].wait()
+        started[-1].process.wait()
     [said] = promotions.troubles.values()
     assert said == f"the sweep {tmp_path / 'sweeps' / 'o'} gets no new points: no disk"
     promotions.promote({}, {}, 1)
-    assert not promotions.troubles
+    assert not promotions.troubles and all(each.output.closed for each in started)
 
 
 def test_a_sweep_whose_points_have_no_metric_has_no_winner(sweep: Sweep, caplog: pytest.LogCaptureFixture) -> None:

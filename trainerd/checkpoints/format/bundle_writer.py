@@ -179,7 +179,7 @@ def write(
     unchanged = unchanged or Unchanged()
     sizes = {key: item.form.size for key, item in by_key.items()}
     same = unchanged.choose(sizes, lambda key: _memory(by_key[key].tensor))
-    paths = _data_paths(prefix, 2 if same else 1)
+    paths, sums = _data_paths(prefix, 2 if same else 1), dict[str, int]()
     with _opened(paths[0]) as file:
         appending = _Appending(file, moved)
         with data.open("rb", buffering=0) as beginning:
@@ -189,7 +189,7 @@ def write(
         for item in [item for item in large if item.key not in same]:
             place = appending.tensor(item, _memory(item.tensor), refuse_nan)
             entries[item.key.encode()] = item.form.entry + bytes(place.SerializeToString())
-            unchanged.write_elsewhere(item.key, place.crc32c)
+            sums[item.key] = place.crc32c
         file.finish()
     digests = {paths[0].name: appending.digest.hexdigest()}
     if same:
@@ -198,6 +198,7 @@ def write(
         entries |= {key.encode(): entry for key, entry in unchanged.entries.items()}
         entries[b""] += BundleHeaderProto(num_shards=len(paths)).SerializeToString()
     prefix.with_name(f"{prefix.name}.index").write_bytes(sstable.write(entries))
+    unchanged.write_elsewhere(sums)
     return digests
 
 

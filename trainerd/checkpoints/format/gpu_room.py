@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import tensorflow as tf
+
 _MORE = 1.1  # of what the snapshot keeps, that steps may write meanwhile
 _FULL = 0.95  # of the memory, in use at most
+
+
+def peak_memory(gpu: str) -> int:
+    """Return the most memory that TensorFlow has had in use on a GPU, in bytes."""
+    return int(tf.config.experimental.get_memory_info(gpu)["peak"])
 
 
 class GPURoom:

@@ -87,15 +87,17 @@ class Unchanged:
         """Record that a tensor was written to the file."""
         self._placed[key] = Placed(memory, xxhash.xxh3_128_hexdigest(memory), entry)
 
-    def write_elsewhere(self, key: str, crc: int) -> None:
-        """Record that a tensor was written with those that change.
+    def write_elsewhere(self, sums: Mapping[str, int]) -> None:
+        """Record which tensors were written with those that change, once the whole checkpoint is written.
+
+        A write that failed records nothing: it is repeated with the same content.
 
         Args:
-          key: its key.
-          crc: the CRC-32C of its content. Two of the same value only make it a candidate.
+          sums: the CRC-32C of the content of each, by its key. Two of the same value only make it a candidate.
         """
-        self._stable.add(key) if self._sums.get(key) == crc else self._stable.discard(key)
-        self._sums[key] = crc
+        same = {key for key, crc in sums.items() if self._sums.get(key) == crc}
+        self._stable = self._stable - sums.keys() | same
+        self._sums |= sums
 
 
 def _is_same(placed: Placed, memory: Any) -> bool:

@@ -6,7 +6,7 @@ from functools import cache
 
 import tensorflow as tf
 
-from trainerd.checkpoints.format.gpu_room import GPURoom
+from trainerd.checkpoints.format.gpu_room import GPURoom, peak_memory
 from trainerd.job.devices import Devices, named, wanted_devices
 from trainerd.system.gpus import total_memory
 
@@ -58,7 +58,7 @@ def gpu_numbers() -> dict[str, int]:
 
 def gpu_room() -> GPURoom:
     """Return what decides whether snapshots may stay on the GPUs of this process."""
-    return GPURoom(_memory_limit, lambda gpu: int(tf.config.experimental.get_memory_info(gpu)["peak"]))
+    return GPURoom(_memory_limit, peak_memory)
 
 
 def _memory_limit(name: str) -> int | None:
