@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -45,8 +46,13 @@ def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state-home"))
 
     def run(*arguments: str) -> tuple[int, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(list(arguments))
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            with pytest.raises(SystemExit) as ended:
+                main(list(arguments))
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
         printed = capsys.readouterr()
         assert "Traceback" not in printed.err
         return int(ended.value.code or 0), printed.out + printed.err

@@ -82,7 +82,7 @@ def run_here(tmp_path: Path) -> Path:
         ("install --name -a", 64, "--name"),
         ("save", 69, "nothing trains in"),
         ("status --logdir ./nosuch", 69, "there is no run directory ./nosuch. `trainerd list` shows your runs."),
-        ("set rate=1", 69, "`trainerd start` starts it; then type this again."),
+        ("set rate=1", 69, " start` starts it; then type this again."),
         (
             "sweep . --set seed=1,2 --metric a --halve b",
             64,
