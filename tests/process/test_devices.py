@@ -34,7 +34,7 @@ def config(folder: Path, entry: str, devices: int | str, more: str = "") -> None
 
 
 def compared(fork: Fork, folder: Path, devices: int) -> dict[str, Any]:
-    """Return what the program prints, after a look at the numbers of so many devices and of one."""
+    """Return what the program prints that compares the numbers of so many devices with those of one."""
     program = fork(folder, program="several_devices.py", arguments=[str(devices)])
     assert program.end(120) == 0, program.text
     found: dict[str, Any] = json.loads(program.text.strip().splitlines()[-1])

@@ -103,7 +103,7 @@ def test_every_command_says_that_there_is_no_such_run(cli: Cli, command: str) ->
     for named in ("nosuch", "runs/nosuch"):
         kind = "run" if named == "nosuch" else "run directory"
         code, text = cli(*command.split(), "--logdir", named)
-        assert code == 69 and text == f"trainerd: there is no {kind} {named}. `trainerd list` shows your runs.\n"
+        assert code == 69 and text == f"trainerd: the {kind} {named} does not exist. `trainerd list` shows your runs.\n"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -125,7 +125,7 @@ def test_a_wrong_config_exits_with_78_and_says_all_of_it(cli: Cli) -> None:
 def test_a_folder_without_a_run_is_no_place_to_start_one(cli: Cli, tmp_path: Path, command: str) -> None:
     """After a mistyped --logdir, the message does not propose to train there."""
     Path("other").mkdir()
-    for name, says in (("missing", "there is no run"), ("other", "{} is not a run directory")):
+    for name, says in (("missing", "does not exist"), ("other", "{} is not a run directory")):
         code, text = cli(*command.split(), "--logdir", name)
         assert code == 69 and says.format(tmp_path / name) in text and "`trainerd list` shows your runs" in text
 
@@ -189,7 +189,10 @@ def test_commands_that_steer_say_when_nothing_runs(cli: Cli) -> None:
 
 def test_a_pause_of_a_folder_that_is_no_run_fails(cli: Cli) -> None:
     Path("here").mkdir()
-    for named, words in (("runs/typo", "there is no run directory runs/typo"), ("./here", "is not a run directory")):
+    for named, words in (
+        ("runs/typo", "the run directory runs/typo does not exist"),
+        ("./here", "is not a run directory"),
+    ):
         for option in (["--logdir"], []):
             code, text = cli("pause", *option, named)
             assert code == 69 and words in text

@@ -128,7 +128,7 @@ def test_the_table_fits_the_terminal(rundir: RunDirectory) -> None:
 
 def test_the_command(cli: Cli, rundir: RunDirectory) -> None:
     code, text = cli("checkpoints", "--logdir", str(rundir.path))
-    assert code == 69 and "there is no run directory" in text
+    assert code == 69 and "does not exist. `trainerd list` shows your runs." in text
     rundir.create()
     rundir.log.touch()
     assert "has no checkpoints yet" in cli("checkpoints", "--logdir", str(rundir.path))[1]

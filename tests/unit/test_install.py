@@ -360,7 +360,7 @@ def test_system_needs_root(machine: Machine, monkeypatch: pytest.MonkeyPatch, cl
 def test_a_missing_config(machine: Machine) -> None:
     refused(
         ConfigError,
-        f"there is no config at {machine.configs}",
+        f"the config {machine.configs}",
         "then type this again",
         f'logdir = "{machine.state}/trainerd"',
     )

@@ -44,7 +44,11 @@ def run_here(tmp_path: Path) -> Path:
         ("install --agent --watch", 64, "--agent and --watch contradict each other."),
         ("status run --logdir run", 64, "the run is given twice: as an argument and as --logdir. Give one."),
         ("run train.py --config trainerd.toml", 64, "the script train.py and --config are both given. Give one"),
-        ("set learning_rate 0.1", 69, "there is no run learning_rate. `trainerd list` shows your runs.\nUsage: "),
+        (
+            "set learning_rate 0.1",
+            69,
+            "learning_rate does not exist. `trainerd list` shows your runs.\nUsage: ",
+        ),
         ("pin trainerd.toml 3", 64, "RUN: expected a directory, got the file 'trainerd.toml'."),
         ("evaluate 1_000", 64, "has no checkpoint of step 1000. There is none yet."),
         ("run train.sh", 64, "expected a script, such as train.py, got 'train.sh'. --config names a config."),
@@ -81,7 +85,7 @@ def run_here(tmp_path: Path) -> Path:
         ),
         ("install --name -a", 64, "--name"),
         ("save", 69, "nothing trains in"),
-        ("status --logdir ./nosuch", 69, "there is no run directory ./nosuch. `trainerd list` shows your runs."),
+        ("status --logdir ./nosuch", 69, "the run directory ./nosuch does not exist. `trainerd list` shows your runs."),
         ("set rate=1", 69, " start` starts it; then type this again."),
         (
             "sweep . --set seed=1,2 --metric a --halve b",
@@ -118,7 +122,7 @@ def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path, content: bytes, 
 
 def test_a_batch_script_needs_a_config(cli: Cli) -> None:
     code, text = cli("install", "--slurm")
-    assert code == 64 and "there is no trainerd.toml here: `trainerd init DIR` writes one to start from." in text
+    assert code == 64 and "this folder has no trainerd.toml: `trainerd init DIR` writes one to start from." in text
 
 
 def test_a_missing_file_and_a_directory_are_reported(tmp_path: Path) -> None:

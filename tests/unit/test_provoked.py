@@ -20,7 +20,7 @@ UNPROVOKED = [
 
 
 def runs(text: str) -> Iterator[tuple[str, ...]]:
-    """The runs of words in a text. Those of a literal that goes on in the next line are together."""
+    """The runs of words in a text. Those of a literal that continues in the next line are together."""
     joined = re.sub(r'"\s*\n\s*[rf]*"', "", text).replace("\\n", " ").replace("\\", "")
     for part in joined.split(VARIES):
         words = re.findall(r"[\w']+", part)

@@ -172,7 +172,7 @@ def test_commands_take_a_name(tmp_path: Path) -> None:
     assert "forgot" in said("forget", "mine")
     for arguments, name in ((["mine"], "mine"), (["--logdir", "b"], "b")):
         done = CliRunner().invoke(cli, ["status", *arguments])
-        assert isinstance(done.exception, NotRunningError) and f"there is no run {name}." in str(done.exception)
+        assert isinstance(done.exception, NotRunningError) and f"the run {name} does not exist." in str(done.exception)
     run_in(tmp_path / "runs" / "mine")
     assert "Did you mean mine?" in str(CliRunner().invoke(cli, ["status", "minne"]).exception)
     assert isinstance(CliRunner().invoke(cli, ["status", "mine", "--logdir", "mine"]).exception, UsageError)
@@ -185,9 +185,9 @@ def test_a_value_with_a_slash_is_a_path(tmp_path: Path, monkeypatch: pytest.Monk
     for typed in ("runs/digits", "./digits", "digits/", "other/runs/digits"):
         assert options.run_path(typed) == Path(typed)
         done = CliRunner().invoke(cli, ["pause", typed])
-        assert isinstance(done.exception, NotRunningError) and f"no run directory {typed}." in str(done.exception)
+        assert isinstance(done.exception, NotRunningError) and f"{typed} does not exist." in str(done.exception)
     done = CliRunner().invoke(cli, ["pause", "--logdir", "runs/digits"])
-    assert isinstance(done.exception, NotRunningError) and "no run directory runs/digits." in str(done.exception)
+    assert isinstance(done.exception, NotRunningError) and "runs/digits does not exist." in str(done.exception)
 
 
 @pytest.mark.parametrize("how", [["--logdir", "digits"], ["digits"]])

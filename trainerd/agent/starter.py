@@ -140,8 +140,8 @@ def _has_manager() -> bool:
 def _scope() -> list[str]:
     """Return the command that gives a run a scope of its own, if this agent is a unit of the user.
 
-    A user's manager kills what is left in the agent's own control group at a shutdown. A scope gets SIGTERM, and the
-    run saves. The system's manager leaves it there, and its shutdown sends SIGTERM to all that is left.
+    At a shutdown a user's manager kills what is in the agent's own control group. A scope gets SIGTERM, and the run
+    saves. The system's manager does not kill it, and the shutdown sends SIGTERM to all processes.
     """
     if not os.environ.get("INVOCATION_ID") or not _has_manager() or shutil.which("systemd-run") is None:
         return []

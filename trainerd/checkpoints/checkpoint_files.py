@@ -75,7 +75,7 @@ class CheckpointFiles:
         Args:
           digest: the 128-bit XXH3 of its content.
           target: the second name, which is free.
-          any_copy: whether one copy is enough, whatever its age, since there is no room for another.
+          any_copy: whether one copy is enough, whatever its age, because the disk has no room for a second one.
 
         Returns:
           Whether there is such a file, and the file system has second names.

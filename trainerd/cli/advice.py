@@ -93,7 +93,7 @@ def require_run(rundir: RunDirectory) -> None:
     """
     with storage(f"read {rundir.path}"):
         if not rundir.path.exists():
-            raise NotRunningError(f"there is no run directory {rundir.path}. `trainerd list` shows your runs.")
+            raise NotRunningError(f"the run directory {rundir.path} does not exist. `trainerd list` shows your runs.")
         is_there = any(map(safe_paths.exists, (rundir.state, rundir.lock, rundir.log, rundir.checkpoint_state)))
     if not is_there and not rundir.steps():
         raise NotRunningError(f"{rundir.path} is not a run directory. `trainerd list` shows your runs.")

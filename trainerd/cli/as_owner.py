@@ -38,7 +38,7 @@ def require_owner(rundir: RunDirectory, does: str = RUNS_JOB) -> None:
       StorageError: the run directory cannot be read, or a link of another user leads to it.
     """
     if os.geteuid() == 0 and not _exists_and_is_roots(rundir, does):
-        raise NotRunningError(f"there is no run directory {rundir.path}. `trainerd list` shows your runs.")
+        raise NotRunningError(f"the run directory {rundir.path} does not exist. `trainerd list` shows your runs.")
 
 
 def require_own_job(rundir: RunDirectory, config: Config) -> None:

@@ -83,7 +83,7 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
         near = difflib.get_close_matches(str(value), names.names(runs).values(), n=1)
         hint = f"Did you mean {near[0]}?" if near else "`trainerd list` shows your runs."
         kind = "run directory" if os.sep in str(value) else "run"
-        raise NotRunningError(f"there is no {kind} {value}. {hint}")
+        raise NotRunningError(f"the {kind} {value} does not exist. {hint}")
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the names of the runs, and folders."""

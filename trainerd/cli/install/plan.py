@@ -133,7 +133,7 @@ def _load(path: Path, user: bool, name: str | None) -> Config:
                 steps.append(f"rename its {configs.NAME} to {path.name}")
         if not user:
             steps.append(f'set logdir = "{_state_directory(name)}" in it')
-        raise ConfigError(f"there is no config at {path}. {'; '.join(steps)}; then type this again.")
+        raise ConfigError(f"the config {path} does not exist. {'; '.join(steps)}; then type this again.")
     return configs.load(path)
 
 

@@ -108,7 +108,7 @@ def command(
 def _install_slurm(config_path: Path | None, dry_run: bool) -> None:
     config = load_config(config_path)
     if config.path is None:
-        raise UsageError("there is no trainerd.toml here: `trainerd init DIR` writes one to start from.")
+        raise UsageError("this folder has no trainerd.toml: `trainerd init DIR` writes one to start from.")
     if dry_run:
         say(slurm_script.script(config.path, config.rundir / "state.json"), nl=False)
         return
