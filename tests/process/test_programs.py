@@ -187,7 +187,8 @@ def test_a_keras_model_is_trained_paused_and_trained_further(start: Start, proje
     assert run.end() == 0, run.text
     assert "epochs = 30 are done" in run.text and saved(run.rundir)[0] == 210
     reported = [int(n) for n in re.findall(r"epoch (\d+) ended at step", run.text)]
-    assert reported and reported[0] == paused // 7 + 1 and reported == sorted(reported)
+    # A pause at an epoch's last step comes before or after the epoch's end.
+    assert reported and reported[0] in {-(-paused // 7), paused // 7 + 1} and reported == sorted(reported)
     state = read_state(run.rundir.state)
     assert state is not None and state.metrics["epoch"] == 30 and "val_loss" in state.metrics
     rows = list(csv.DictReader((project / "epochs.csv").read_text().splitlines()))
