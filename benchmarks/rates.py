@@ -45,12 +45,12 @@ def cost(plan: Plan) -> list[Figure]:
     """The time of a step of a model of one parameter, in all that trains it: nearly all of it is overhead."""
     entry = "benchmarks.jobs:tiny"
     peers = {
-        "trainerd.keras.fit": ("keras_fit", "tiny", "1", "trainerd"),
+        "trainerd.keras.fit": ("keras_fit", "tiny", "1,trainerd"),
         "tf.function in a Python loop": ("bare", entry),
         "TF1 Supervisor": ("supervisor",),
         "TF1 MonitoredTrainingSession": ("monitored",),
         "Keras fit": ("keras_fit", "tiny", "1"),
-        "Keras fit with BackupAndRestore": ("keras_fit", "tiny", "1", "backup"),
+        "Keras fit with BackupAndRestore": ("keras_fit", "tiny", "1,backup"),
     }
     with folder_of() as folder:
         rates = rates_of(
@@ -108,16 +108,10 @@ def fit(plan: Plan) -> list[Figure]:
 
 def _fit(plan: Plan, name: str) -> list[Figure]:
     least, beside_many = {"tiny": (10.0, None), "digits": (1.5, Bar(AT_LEAST, 1.0))}[name]
-    sides = (
-        ("1", "trainerd"),
-        ("1", "trainerd", "bar"),
-        ("1", "trainerd", "batches"),
-        ("1",),
-        ("50",),
-        ("1", "batches"),
-    )
-    builders = [functools.partial(Peer, "keras_fit", name, *options) for options in sides]
-    ours, bar, batches, fit, by_fifty, fit_batches = rates_of(plan, *builders)
+    settings = ("1,trainerd", "1,trainerd,bar", "1,trainerd,batches", "1", "50", "1,batches")
+    peer = Peer("keras_fit", name, *settings)
+    changes = (functools.partial(peer.change, index) for index in range(len(settings)))
+    ours, bar, batches, fit, by_fifty, fit_batches = rates_of_settings(plan, peer, *changes)
     what, equal = f"{name}, trainerd.keras.fit", Bar(AT_LEAST, 1.0)
     return [
         compared("fit", f"{what} / fit", UNIT, ours, fit, Bar(AT_LEAST, least)),
@@ -221,20 +215,20 @@ def rates_of(plan: Plan, *builders: Callable[[], Side], long: bool = False) -> l
         return interleaved(sides, rounds=rounds, seconds=seconds, say=plan.say)
 
 
-def rates_of_settings(plan: Plan, trainer: Trainer, *settings: Callable[[], object]) -> list[list[float]]:
+def rates_of_settings(plan: Plan, process: Side, *settings: Callable[[], object]) -> list[list[float]]:
     """Measure one process in several settings, in turns: two processes of one program differ by more than a close bar.
 
     Args:
       plan: how long.
-      trainer: the process, which this ends.
+      process: is ended by this.
       settings: each changes to a setting.
     """
     try:
-        trainer.ready()
-        sides: list[Side] = [Setting(trainer, each) for each in settings]
+        process.ready()
+        sides: list[Side] = [Setting(process, each) for each in settings]
         return interleaved(sides, rounds=plan.long_rounds, seconds=plan.long_seconds, say=plan.say)
     finally:
-        trainer.end()
+        process.end()
 
 
 def _entered(stack: contextlib.ExitStack, build: Callable[[], AnySide]) -> AnySide:

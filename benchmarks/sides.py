@@ -46,15 +46,20 @@ class Peer:
     def __init__(self, *arguments: str, env: Mapping[str, str] | None = None) -> None:
         module, *rest = arguments
         self._process = Process(["-m", f"benchmarks.peers.{module}", *rest], env=env)
+        self._setting = 0
         self.facts: dict[str, Any] = {}
 
     def ready(self) -> None:
         """Wait for its word, which says what else is to be known of it."""
         self.facts = self._process.answer()
 
+    def change(self, setting: int) -> None:
+        """Change to another of its settings, by its index."""
+        self._setting = setting
+
     def rate(self, seconds: float) -> float:
         """What it measures itself, around its own loop."""
-        answer = self._process.ask(str(seconds))
+        answer = self._process.ask(f"{seconds} {self._setting}")
         return float(answer["steps"]) / float(answer["seconds"])
 
     def end(self) -> None:
@@ -151,26 +156,26 @@ class Trainer:
 
 
 class Setting:
-    """One of several settings of a trainer, as a side of its own.
+    """One of several settings of one process, as a side of its own.
 
     Args:
-      trainer: is ready, and ended by its owner.
+      process: is ready, and ended by its owner.
       change: changes to the setting.
     """
 
-    def __init__(self, trainer: Trainer, change: Callable[[], object]) -> None:
-        self._trainer, self._change = trainer, change
+    def __init__(self, process: Side, change: Callable[[], object]) -> None:
+        self._process, self._change = process, change
 
     def ready(self) -> None:
-        """Do nothing: the trainer is ready."""
+        """Do nothing: the process is ready."""
 
     def rate(self, seconds: float) -> float:
-        """Steps per second of the trainer in this setting."""
+        """Steps per second of the process in this setting."""
         self._change()
-        return self._trainer.rate(seconds)
+        return self._process.rate(seconds)
 
     def end(self) -> None:
-        """Do nothing: the trainer is its owner's."""
+        """Do nothing: the process is its owner's."""
 
 
 def write_config(folder: Path, entry: str, more: str = "") -> Path:

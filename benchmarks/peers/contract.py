@@ -1,7 +1,8 @@
 """What every peer does: get ready, then measure on request, in JSON on standard output, one object a line.
 
     peer   → {"ready": true, ...}          built, compiled and warm; with what the other side needs to know
-    parent → 2.0                            on standard input: measure for so many seconds
+    parent → 2.0                            on standard input: measure for so many seconds; `2.0 1` is for its
+                                            second setting
     peer   → {"steps": 5400, "seconds": 2.0003}
 
 Between requests it waits for its input, and so takes nothing from whoever is measured then.
@@ -19,12 +20,14 @@ WARM_UP_SECONDS = 0.5
 Measure = Callable[[float], tuple[int, float]]
 
 
-def serve(measure: Measure, **facts: Any) -> None:
-    """Warm up, then measure as often as it is asked for."""
-    measure(WARM_UP_SECONDS)
+def serve(*settings: Measure, **facts: Any) -> None:
+    """Warm up each setting, then measure as often as it is asked for."""
+    for measure in settings:
+        measure(WARM_UP_SECONDS)
     say(ready=True, **facts)
     for line in sys.stdin:
-        steps, seconds = measure(float(line))
+        wanted, _, setting = line.partition(" ")
+        steps, seconds = settings[int(setting or 0)](float(wanted))
         say(steps=steps, seconds=seconds)
 
 

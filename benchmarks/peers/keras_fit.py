@@ -1,7 +1,8 @@
-"""Keras: `compile` and `fit` of a model of jobs.py. `keras_fit MODEL STEPS_PER_EXECUTION [OPTION ...]`.
+"""Keras: `compile` and `fit` of a model of jobs.py. `keras_fit MODEL SETTING ...`, all in one process.
 
-The options: `trainerd` for `trainerd.keras.fit`, `bar` for Keras's bar, `batches` for a callback of each batch,
-`backup` for BackupAndRestore as it is by default: it saves at each epoch's end.
+A setting is `steps_per_execution`, and options after commas: `trainerd` for `trainerd.keras.fit`, `bar` for Keras's
+bar, `batches` for a callback of each batch, `backup` for BackupAndRestore as it is by default: it saves at each epoch's
+end.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import keras
 
 import trainerd
 from benchmarks.jobs import compiled
-from benchmarks.peers.contract import guessing, serve
+from benchmarks.peers.contract import Measure, guessing, serve
 
 FIRST_GUESS = 200
 
@@ -43,9 +43,11 @@ class _Counts(keras.callbacks.Callback):  # type: ignore[misc]
         self.count += 1
 
 
-def main(name: str, steps_per_execution: int, options: Collection[str]) -> None:
-    """Serve `fit`."""
-    model, dataset = compiled(name, steps_per_execution=steps_per_execution)
+def measure_of(name: str, setting: str) -> Measure:
+    """Return what measures `fit` in a setting, with a model of its own."""
+    steps_per_execution, *options = setting.split(",")
+    multiple = int(steps_per_execution)
+    model, dataset = compiled(name, steps_per_execution=multiple)
     watch, logdir = Stopwatch(), tempfile.mkdtemp()
     backup = [keras.callbacks.BackupAndRestore(tempfile.mkdtemp())] if "backup" in options else []
     callbacks = [*backup, watch, *([_Counts()] if "batches" in options else [])]  # what saves is timed
@@ -60,8 +62,8 @@ def main(name: str, steps_per_execution: int, options: Collection[str]) -> None:
                 model.fit(dataset, epochs=2, **given)
         return watch.seconds
 
-    serve(guessing(fit, FIRST_GUESS, steps_per_execution))
+    return guessing(fit, FIRST_GUESS, multiple)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])
+    serve(*(measure_of(sys.argv[1], setting) for setting in sys.argv[2:]))
