@@ -5,9 +5,12 @@ tests/packaging types the rest of these pages, on a system without systemd.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +20,8 @@ from tests.systemd.cable import ADDRESSES, CABLE, join
 from tests.systemd.machine import UP, Machine, wait_for
 from tests.systemd.overlay import PREFIX
 from tests.systemd.service import Service
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, read_state
 
 USERS = {  # by page: the readers whose unit is their own
     "docs/tutorials/keras-script.md": "alice",
@@ -24,6 +29,7 @@ USERS = {  # by page: the readers whose unit is their own
     "docs/start.md": "carol",
 }
 CLUSTER = ROOT / "docs" / "tutorials" / "many-machines.md"
+LONGEST_SECS = 300.0  # five runs start on as few processors as there are
 ACTIVATED = f"{PREFIX}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin"
 # The commands of a page that write files. Those that train are left out here.
 WRITES = re.compile(r"^(?:cat > .*?^END$|(?:trainerd init|cd) .*?$)", re.MULTILINE | re.DOTALL)
@@ -59,7 +65,8 @@ class Reader:
         """Type commands. Return what they print to standard output."""
         words = ["runuser", "--user", self.name, "--", "env", f"--chdir={self.folder}", f"PATH={ACTIVATED}"]
         environment = {"XDG_RUNTIME_DIR": f"/run/user/{self._uid}", "HOME": f"/home/{self.name}", "USER": self.name}
-        return self.machine.run(*words, "bash", "-euc", text, environment=environment).stdout.strip()
+        done = self.machine.run(*words, "bash", "-euc", text, environment=environment, timeout=LONGEST_SECS)
+        return done.stdout.strip()
 
     def begin(self) -> None:
         """Log in, save the files of the page, and type it up to the reboot."""
@@ -71,11 +78,17 @@ class Reader:
         writes = "\n".join(WRITES.findall(script_of(ROOT / self.page)))
         self.folder = self.type(f"{writes}\npwd").splitlines()[-1]
         self.type(script_of(ROOT / self.page, "boot"))
+        self.wait_until_training()
 
-    def trains(self) -> bool:
-        """Whether the service of this user trains."""
-        active = self.type("systemctl --user is-active trainerd || true")
-        return active == "active" and "training (pid" in self.type("trainerd status")
+    def wait_until_training(self) -> None:
+        """Wait until the run trains, and have it give way to others."""
+
+        def pid() -> int | None:
+            [path] = self.machine.path(f"{self.folder}/runs").iterdir()
+            state = read_state(RunDirectory(path).state)
+            return state.pid if state is not None and state.phase is Phase.TRAINING else None
+
+        give_way(self.machine, wait_for(f"the run of {self.page} to train", pid, seconds=LONGEST_SECS))
 
     @property
     def _uid(self) -> str:
@@ -95,11 +108,25 @@ class Worker:
         """The service of the page."""
         return Service(self.machine, "many")
 
+    def wait_until_training(self) -> None:
+        """Wait until the worker trains, and have it give way to others."""
+        wait_for("the worker to train", lambda: self.service.show("ActiveState") == "active", seconds=LONGEST_SECS)
+        give_way(self.machine, self.service.pid)
+
     def type(self, mark: str) -> str:
         """Type the commands with a mark. Return what they print to standard output."""
         text = script_of(CLUSTER, mark).replace("rank=0 ", f"rank={self.rank} ")
         script = f'sudo() {{ "$@"; }}\ncd {self.folder}\n{text}'
-        return self.machine.run("env", f"PATH={ACTIVATED}", "bash", "-euc", script).stdout.strip()
+        done = self.machine.run("env", f"PATH={ACTIVATED}", "bash", "-euc", script, timeout=LONGEST_SECS)
+        return done.stdout.strip()
+
+
+def give_way(machine: Machine, pid: int) -> None:
+    """Raise the nice value of a run that trains, so that the others start sooner. Each thread has its own."""
+    outer = machine.outer_pid(pid)
+    for thread in Path(f"/proc/{outer}/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), min(19, os.getpriority(os.PRIO_PROCESS, outer) + 10))
 
 
 @pytest.fixture(scope="module")
@@ -112,9 +139,8 @@ def readers(machine: Machine) -> Iterator[tuple[list[Reader], list[Worker]]]:
         begin_on_both(*workers)
         for person in people:
             person.begin()
-        for person in people:
-            wait_for(f"the service of {person.page} to train", person.trains)
-        workers[0].service.wait_until_training()
+        for worker in workers:
+            worker.wait_until_training()
         reboot(people, workers)
         yield people, workers
         first.run("ip", "link", "delete", CABLE)
@@ -145,10 +171,11 @@ def reboot(people: list[Reader], workers: list[Worker]) -> None:
     first.machine.run("systemctl", "enable", "online")
     first.machine.reboot(states=("starting", *UP))
     for person in people:
-        wait_for(f"the service of {person.page} to train, with nobody logged in", person.trains, seconds=120)
+        person.wait_until_training()  # with nobody logged in
     join(first.machine, second.machine)
     second.type("rebooted: second machine")
-    first.service.wait_until_training()
+    for worker in workers:
+        worker.wait_until_training()
 
 
 @pytest.mark.parametrize("index", range(len(USERS)), ids=[name.removesuffix(".md").split("/")[-1] for name in USERS])
@@ -157,7 +184,8 @@ def test_a_unit_of_a_user_survives_a_reboot_without_a_login(
 ) -> None:
     person = readers[0][index]
     said = person.type(script_of(ROOT / person.page, "rebooted"))
-    assert re.search(r"pause\s+step \d+", said) and re.search(r"resume\s+step \d+", said), said
+    paused, resumed = (re.findall(rf" {kind}\s+step ([\d,]+)", said)[-1] for kind in ("pause", "resume"))
+    assert paused == resumed, said
     person.type("systemctl --user stop trainerd")
     assert "paused" in person.type("trainerd status")
 
@@ -167,6 +195,6 @@ def test_the_workers_of_two_machines_survive_a_reboot_of_one(readers: tuple[list
     for worker in (first, second):
         assert "training" in worker.type("rebooted: both machines")
     service = first.service
-    [resumed] = service.first_steps()
+    resumed, *_ = service.first_steps()
     assert resumed - 1 in service.saved_steps, "it resumes after the step of the shutdown"
     service.wait_for_progress()
