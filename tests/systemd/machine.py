@@ -13,13 +13,14 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 from tests.systemd.overlay import PREFIX, MachineError, interpreter, packages, prepare
 
 TRAINERD = PREFIX / "bin" / "trainerd"
+UP = ("running", "degraded")  # the states of systemd when all that it starts at boot is started, or has failed
 REBOOTS = 133  # what systemd-nspawn exits with when the machine inside wants to be started again
 TOOLS = (
     *("systemd-nspawn", "systemd-analyze", "nsenter", "unshare", "setpriv", "strace", "ip"),
@@ -128,8 +129,12 @@ class Machine:
 
     # ------------------------------------------------------------------ power
 
-    def boot(self) -> None:
-        """Start it, and wait until it is up."""
+    def boot(self, states: Collection[str] = UP) -> None:
+        """Start it, and wait until it is up.
+
+        Args:
+          states: the states of systemd that count as up. With `starting` it does not wait for services that take long.
+        """
         for cgroup in self._cgroups:
             cgroup.mkdir(exist_ok=True)
         environment = os.environ | {
@@ -149,15 +154,15 @@ class Machine:
                 stderr=log,
                 start_new_session=True,
             )
-        wait_for("the machine to be up", self._is_up)
+        wait_for("the machine to be up", lambda: self._is_up(states))
 
-    def reboot(self) -> None:
-        """`systemctl reboot`. What was written stays; the processes and /run do not."""
+    def reboot(self, states: Collection[str] = UP) -> None:
+        """`systemctl reboot`. What was written stays; the processes and /run do not. See `boot`."""
         assert self._process is not None
         self.run("systemctl", "reboot")
         if (code := self._process.wait(timeout=60)) != REBOOTS:
             raise MachineError(f"the machine ended with {code} at a reboot:\n{self._last_words()}")
-        self.boot()
+        self.boot(states)
 
     def destroy(self) -> None:
         """Switch it off and remove what it leaves. May be called again."""
@@ -272,7 +277,7 @@ class Machine:
             return self._log.read_text(errors="replace")[-2000:]
         return "(it left no log)"
 
-    def _is_up(self) -> bool:
+    def _is_up(self, states: Collection[str]) -> bool:
         assert self._process is not None
         if self._process.poll() is not None:
             raise MachineError(f"the machine did not boot:\n{self._last_words()}")
@@ -280,7 +285,7 @@ class Machine:
             return False
         with contextlib.suppress(subprocess.TimeoutExpired):
             done = self.run("systemctl", "is-system-running", check=False, timeout=10)
-            return done.stdout.strip() in ("running", "degraded")
+            return done.stdout.strip() in states
         return False
 
 

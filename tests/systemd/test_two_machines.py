@@ -13,16 +13,15 @@ from dataclasses import dataclass
 import pytest
 
 from tests.systemd import machine as machines
-from tests.systemd.machine import TRAINERD, Machine, host, wait_for
+from tests.systemd.cable import ADDRESSES, CABLE, join
+from tests.systemd.machine import TRAINERD, Machine, wait_for
 from tests.systemd.overlay import CHECKOUT
 from tests.systemd.service import Service
 from tests.waiting import require_for
 from trainerd.rundir.state import Phase, read_state
 
 NAME = "blobs"
-ADDRESSES = ("10.0.0.1", "10.0.0.2")
 TOKEN = f"/var/lib/trainerd-{NAME}/cluster.token"
-CABLE = "cable"
 HEARTBEAT_SECS = 8
 START_SECS = 4
 CLUSTER = f"""
@@ -97,15 +96,6 @@ def two(machine: Machine) -> Iterator[TwoMachines]:
     assert second.leftovers() == []
 
 
-def join(first: Machine, second: Machine) -> None:
-    """Lay a cable from one to the other."""
-    ends = [str(each.first_process) for each in (first, second)]
-    host("ip", "link", "add", CABLE, "netns", ends[0], "type", "veth", "peer", "name", CABLE, "netns", ends[1])
-    for each, address in zip((first, second), ADDRESSES, strict=True):
-        each.run("ip", "address", "add", f"{address}/24", "dev", CABLE)
-        each.run("ip", "link", "set", CABLE, "up")
-
-
 def prepared(machine: Machine, rank: int) -> Service:
     """The service of a worker: the config, `trainerd install`, and what the page puts into `systemctl edit`."""
     machine.write("/etc/trainerd/worker_jobs.py", (CHECKOUT / "tests" / "cluster" / "jobs.py").read_text())
@@ -124,7 +114,7 @@ def prepared(machine: Machine, rank: int) -> Service:
 def drop_in() -> str:
     """The text that the page shows for `systemctl edit`."""
     page = (CHECKOUT / "docs" / "many-machines.md").read_text(encoding="utf-8")
-    [text] = re.findall(r"```ini\n(\[Service\]\nEnvironment=TRAINERD_RANK=1\n.*?)```", page, re.DOTALL)
+    [text] = re.findall(r"```ini\n(\[Unit\]\n[^`]*Environment=TRAINERD_RANK=1\n.*?)```", page, re.DOTALL)
     return str(text)
 
 
