@@ -153,7 +153,7 @@ def _bound(address: WorkerAddress) -> Iterator[socket.socket]:
         except OSError as error:
             advice = {
                 errno.EADDRINUSE: "another process listens there; end it, or choose another port",
-                errno.EADDRNOTAVAIL: "this machine has no such address: is it the worker of this rank?",
+                errno.EADDRNOTAVAIL: "this machine has no such address; check its rank and its network",
                 errno.EACCES: "choose a port above 1023",
             }.get(error.errno or 0, "check the address")
             raise ConfigError(f"cluster.workers: cannot listen at {address}: {error.strerror}: {advice}.") from None
