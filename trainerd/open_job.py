@@ -158,8 +158,8 @@ def _load(config: Config) -> AnyJob | Program | Scheduled:
         job = load_job(config.entry, config.folder, offered, _as_scheduled, config.params)
     if config.devices is not None and isinstance(job, GraphJob | Scheduled):
         raise EntryError(
-            f"devices = {config.devices!r}: graphs of TensorFlow 1, Estimators and Experiments train on one device. Leave "
-            "the key out, or train a Job or a KerasJob."
+            f"devices = {config.devices!r}: graphs of TensorFlow 1, Estimators and Experiments train on one device. "
+            "Leave the key out, or train a Job or a KerasJob."
         )
     return job
 
