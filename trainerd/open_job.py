@@ -155,7 +155,13 @@ def _load(config: Config) -> AnyJob | Program | Scheduled:
     if config.devices is not None:
         import_module(config.entry, config.folder)  # it may configure the devices
     with default_logdir(logdir), strategy().scope() if config.devices is not None else contextlib.nullcontext():
-        return load_job(config.entry, config.folder, offered, _as_scheduled, config.params)
+        job = load_job(config.entry, config.folder, offered, _as_scheduled, config.params)
+    if config.devices is not None and isinstance(job, GraphJob | Scheduled):
+        raise EntryError(
+            f"devices = {config.devices!r}: graphs of TensorFlow 1, Estimators and Experiments train on one device. "
+            "Leave the key out, or train a Job or a KerasJob."
+        )
+    return job
 
 
 def _as_scheduled(found: object) -> Scheduled | None:

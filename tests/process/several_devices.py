@@ -79,6 +79,13 @@ def functions() -> trainerd.Job:
     return trainerd.Job(train_step, dataset=dataset, state={"model": made, "average": average, "own": own})
 
 
+def graph() -> trainerd.GraphJob:
+    """Return a graph of TensorFlow 1, which trains on one device."""
+    with tf.Graph().as_default() as found:
+        step = tf.compat.v1.train.get_or_create_global_step()
+        return trainerd.GraphJob(found, train_op=tf.compat.v1.assign_add(step, 1))
+
+
 def lost() -> trainerd.Job:
     """Return a job that calls Python on each device; the second one fails at its 20th step, once."""
     weight = tf.Variable(0.0, aggregation=tf.VariableAggregation.SUM)

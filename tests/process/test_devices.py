@@ -111,4 +111,50 @@ def test_a_run_continues_with_more_devices_and_is_released_for_one(fork: Fork, f
 def test_devices_that_are_not_there_are_named(fork: Fork, folder: Path, devices: str, reason: str) -> None:
     config(folder, "job", devices)
     run = fork(folder, run=["run"])
-    assert run.end(120) == 69 and reason in run.text, run.text
+    assert run.end(120) == 69 and reason in run.text and "Traceback" not in run.text, run.text
+
+
+def test_graphs_and_estimators_are_refused(fork: Fork, folder: Path) -> None:
+    config(folder, "graph", 2)
+    run = fork(folder, run=["run"])
+    assert run.end(120) == 69 and "graphs of TensorFlow 1, Estimators and Experiments train on one device" in run.text
+    assert "Traceback" not in run.text, run.text
+
+
+WATCHED = """
+import os
+import sys
+
+import tensorflow as tf
+
+seen, exists = [], os.path.exists
+os.path.exists = lambda path: path == "/dev/nvidiactl" or exists(path)
+for name in ("list_physical_devices", "list_logical_devices", "get_visible_devices"):
+    setattr(tf.config, name, lambda kind=None, call=getattr(tf.config, name): seen.append(kind) or call(kind))
+tf.config.seen = seen
+
+from trainerd.cli import main
+
+main(sys.argv[1:])
+"""
+
+CHOOSES = """
+import tensorflow as tf
+
+assert not tf.config.seen, "trainerd has asked for devices, so CUDA_VISIBLE_DEVICES may have been read"
+from several_devices import *  # configures the devices
+"""
+
+
+@pytest.mark.parametrize("command", [["run", "--max-steps", "3"], pytest.param(["check"], marks=pytest.mark.long)])
+def test_a_job_chooses_its_gpus_first(fork: Fork, folder: Path, command: list[str]) -> None:
+    """As on a machine with a GPU: TensorFlow reads CUDA_VISIBLE_DEVICES when it is first asked for devices."""
+    config(folder, "job", '"all"', "seed = 1\ndeterministic = true\n")
+    (folder / "trainerd.toml").write_text((folder / "trainerd.toml").read_text().replace("several_devices", "chooses"))
+    (folder / "watched.py").write_text(WATCHED)
+    (folder / "chooses.py").write_text(CHOOSES)
+    run = fork(folder, program="watched.py", arguments=command)
+    assert run.end(120) == 0, run.text
+    if command[0] == "run":
+        state = read_state(RunDirectory(folder / "run").state)
+        assert state is not None and len(state.devices) == 4

@@ -482,7 +482,8 @@ class FunctionSession(Session):
         """Return the error for a step that failed. If its batch did not come, the state is still that of a boundary."""
         done = self.step
         sound = self._loop.is_between_steps()
-        what = "the dataset failed to give the batch of" if sound else "the job failed in"
+        is_of_dataset = sound and self._loop.can_run()
+        what = "the dataset failed to give the batch of" if is_of_dataset else "the job failed in"
         details = job_traceback(error)
         if half_written_cache(str(error)):  # a position that is saved now holds this error, and gives it at each start
             sound = False

@@ -112,6 +112,14 @@ class GraphLoop:
         """Return whether no step was cut short; False if that is not known."""
         return self._iterator is not None and int(self._entered.numpy()) == int(self._global_step.numpy())
 
+    def can_run(self) -> bool:
+        """Return whether the graph runs, without a step. TensorFlow rejects all of it if it cannot place one op."""
+        try:
+            self.run(0)
+        except tf.errors.OpError:
+            return False
+        return True
+
     def enter(self) -> None:
         """Record that the global step was set to that of a boundary."""
         self._entered.assign(self._global_step)
