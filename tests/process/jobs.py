@@ -33,6 +33,18 @@ def counter(by: float = 2.0) -> trainerd.Job:
     return trainerd.Job(lambda: {"p": p.assign_add(by)}, state={"p": p})
 
 
+def reader(by: float = 2.0) -> trainerd.Job:
+    """A `counter` that reads a shuffled input: `digest` depends on each batch so far and on their order."""
+    p, digest = tf.Variable(0.0, dtype=tf.float64), tf.Variable(0, dtype=tf.int64)
+    dataset = tf.data.Dataset.range(37).shuffle(11, seed=3).repeat().batch(5)
+
+    def train_step(batch: tf.Tensor) -> dict[str, tf.Tensor]:
+        digest.assign(digest * 31 + tf.reduce_sum(batch * tf.range(1, 6, dtype=tf.int64)))
+        return {"p": p.assign_add(by)}
+
+    return trainerd.Job(train_step, dataset=dataset, state={"p": p, "digest": digest})
+
+
 def deaf() -> trainerd.Job:
     """Handles signals in ways of its own, as libraries do that it imports."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -16,7 +16,7 @@ SWEEP = ["--set", "params.by=3.0,1.0,2.0", "--halve", "p", "--rungs", "20,60", "
 def test_a_halved_sweep_finds_the_winner_and_its_run_is_the_one_that_is_trained_alone(
     start: Start, project: Path
 ) -> None:
-    write_config(project)
+    write_config(project, entry="jobs:reader")
     assert start("sweep", "trainerd.toml", *SWEEP).end() == 0
     rounds = []
     for _ in range(3):
@@ -32,9 +32,9 @@ def test_a_halved_sweep_finds_the_winner_and_its_run_is_the_one_that_is_trained_
     assert shown.end() == 0
     found = json.loads(shown.text)
     assert [each["state"] for each in found["points"]] == ["out at 20", "the best", "out at 20"]
-    alone = start("run", "--config", point, "--max-steps", "60", "--logdir", "alone")
-    assert alone.end() == 0
-    halved = RunDirectory(project / "sweeps" / "lr" / "002")
-    assert saved(halved) == [60, 20] and variables(halved.prefix(60)) == variables(
-        RunDirectory(project / "alone").prefix(60)
-    )
+    halved, alone = RunDirectory(project / "sweeps" / "lr" / "002"), RunDirectory(project / "alone")
+    assert start("run", "--config", point, "--max-steps", "60", "--logdir", "alone").end() == 0
+    assert saved(halved) == [60, 20] and variables(halved.prefix(60)) == variables(alone.prefix(60))
+    for more in ([], ["--logdir", "alone"]):  # the position, by the batches that follow
+        assert start("run", "--config", point, "--max-steps", "100", *more).end() == 0
+    assert variables(halved.prefix(100)) == variables(alone.prefix(100))

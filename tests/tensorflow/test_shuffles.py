@@ -16,7 +16,9 @@ import pytest
 import tensorflow as tf
 
 from tests.cases import every
+from tests.waiting import wait_for
 from trainerd import Job
+from trainerd.checkpoints.contents.object_graph import position
 from trainerd.errors import EntryError
 from trainerd.sessions.input.iterator_state import set_drawn
 from trainerd.sessions.input.iterators import begin_again
@@ -191,6 +193,30 @@ def test_a_job_resumes_in_the_same_order(tmp_path: Path, stop: int) -> None:
     first.snapshot().write(tmp_path / "model.ckpt-1", lambda size: None)
     second.restore(tmp_path / "model.ckpt-1")
     assert run(second, 24) == expected[stop:]
+
+
+def test_a_position_in_other_bytes_gives_the_same_elements(tmp_path: Path) -> None:
+    """TensorFlow prefetches as far as timing allows, and stores what it has prefetched in the position."""
+
+    def reader_ahead(count: int) -> Reader:
+        return Reader(shuffled().batch(5).repeat().prefetch(count), begins_again=False)
+
+    def read_ahead(count: int) -> str:
+        reader = reader_ahead(count)
+        reader.begin()
+        assert reader.read(4) == expected[:4]
+        wait_for(lambda: len(position(reader.iterator)) > count, f"{count} prefetched elements")
+        return reader.save(tmp_path)
+
+    expected, contents = reader_ahead(1).read(70), set[bytes]()
+    for count in (1, 20):  # an epoch has 3
+        prefix = read_ahead(count)
+        contents.add(Path(f"{prefix}.data-00000-of-00001").read_bytes())
+        resumed = reader_ahead(count)
+        resumed.restore(prefix, None)
+        restore_order(resumed.dataset, resumed.iterator)
+        assert resumed.read(66) == expected[4:]
+    assert len(contents) == 2
 
 
 def test_many_epochs_are_as_many_seeds() -> None:
