@@ -21,7 +21,25 @@ def checkpoints(plan: Plan) -> list[Figure]:
         plan.say(f"a state of {mebibytes} MiB")
         with tempfile.TemporaryDirectory(prefix="trainerd-bench-") as folder:
             figures += _of(mebibytes, plan.checkpoints, Path(folder))
-    return [*figures, *_frozen(plan.checkpoints)]
+    return [
+        *figures,
+        *_pinned(min(SNAPSHOT_MIB, plan.state_mebibytes[-1]), plan.checkpoints),
+        *_frozen(plan.checkpoints),
+    ]
+
+
+def _pinned(mebibytes: int, rounds: int) -> list[Figure]:
+    """Save a state while the loop has one core to itself, and the writer another."""
+    with tempfile.TemporaryDirectory(prefix="trainerd-bench-") as folder:
+        arguments = ["-m", "benchmarks.peers.pinned", str(mebibytes), str(rounds + 1), folder]
+        with Process(arguments) as process:
+            answers = [process.answer() for _ in range(rounds + 1)][1:]  # the first one warms up
+    added, copied = ([float(answer[name]) for answer in answers] for name in ("ours", "copied"))
+    name = f"{mebibytes} MiB, a core for the loop and one for the writer: "
+    return [
+        alone("checkpoints", f"{name}loop time added", "s", median(added), added, Bar(AT_MOST, 0.005)),
+        alone("checkpoints", f"{name}the step after a snapshot takes longer by", "s", median(copied), copied, None),
+    ]
 
 
 def _frozen(rounds: int) -> list[Figure]:

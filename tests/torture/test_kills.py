@@ -21,7 +21,6 @@ from tests.waiting import wait_for
 from trainerd.checkpoints.manifest import Manifest
 from trainerd.checkpoints.memory_tier import MemoryTier
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.state import read_state
 from trainerd.system.resources import memory_folders
 
 pytestmark = pytest.mark.long
@@ -40,6 +39,10 @@ def until_it_trains(run: Trainer) -> None:
 
 def until_it_saved_twice(run: Trainer) -> None:
     wait_for(lambda: len(announced(run.text)) >= 2 or not run.is_alive(), "a second checkpoint")
+
+
+def until_it_saved_to_memory(run: Trainer, after: int) -> None:
+    run.until(lambda state: (state.memory_step or 0) > after, "a save to memory")
 
 
 def lives(start: Start, kills: int, end: int, seed: int) -> tuple[Trainer, int]:
@@ -86,50 +89,35 @@ def test_a_run_that_is_killed_at_random_ends_as_one_that_never_was(
 def test_a_run_that_saves_to_memory_loses_seconds(
     fork: Fork, start: Start, project: Path, memory: dict[str, str], record_property: Tell, entry: str
 ) -> None:
-    """Nothing is saved to disk but what a killed process had in memory. The same bytes at the end."""
-    kills, chance, lost, end = amount(2, 300), random.Random(4), list[float](), 0
+    """Nothing is saved to disk but what a killed process had in memory. The same bytes at the end.
+
+    Every other kill comes after a save to memory, so that the run gets ahead however slow the machine is.
+    """
+    kills, chance, end = amount(2, 1000 if entry == "exact" else 100), random.Random(4), 0
+    lost, again = list[float](), list[int]()  # seconds, steps
     write_config(project, entry=f"jobs:{entry}", more="[checkpoint]\nsave_model_secs = 0\nminima = false\n")
-    for _ in range(kills):
+    for number in range(kills):
         run = fork(project, None, run=("run",), env=memory)
         until_it_trains(run)
-        time.sleep(chance.uniform(2.5, 4.5))  # seconds of training
+        began, [first] = time.time(), first_steps(run.text)
+        assert first == end + 1, f"it had step {end} in memory, and resumed at {first}"
+        if number % 2 == 0:
+            until_it_saved_to_memory(run, first)
+        time.sleep(chance.uniform(0.0, 1.5))
         run.signal(signal.SIGKILL)
         killed_at = time.time()
         assert run.end() == -signal.SIGKILL, run.text
-        if (found := in_memory(run.rundir, memory)) is not None:
-            lost.append(killed_at - found.at)
-            end = found.step + 1000
-    assert len(lost) >= kills / 2, "hardly anything was saved to memory"
+        found = in_memory(run.rundir, memory)
+        end = found.step if found is not None else end
+        lost.append(killed_at - (found.at if found is not None else began))
+        again.append(max(0, run.state.step - end))
+    end += 1000
     run = fork(project, None, run=("run", "--max-steps", str(end)), env=memory)
-    assert run.end() == 0 and first_steps(run.text) == [end - 999], run.text
+    assert run.end(3600) == 0 and first_steps(run.text) == [end - 999], run.text
     assert variables(run.rundir.prefix(end)) == calm(start, project, entry, end)
     record_property(f"kills of {entry} with a memory tier", kills)
     record_property(f"seconds lost by {entry}, median and most", f"{statistics.median(lost):.2f}, {max(lost):.2f}")
-
-
-def test_kills_every_few_minutes_cost_little_of_the_time(
-    fork: Fork, project: Path, memory: dict[str, str], record_property: Tell
-) -> None:
-    """The digits job, killed and started again at once: nearly all of its time is training, and no step is lost."""
-    kills, secs = amount(1, 12), amount(12, 300)
-    more = '[checkpoint]\nsave_model_secs = "auto"\n[evaluate]\nevaluate_secs = 0\n'
-    write_config(project, entry="trainerd.examples.digits:job", more=more)
-    for _ in range(kills):
-        run = fork(project, None, run=("run",), env=memory)
-        until_it_trains(run)
-        time.sleep(secs)
-        run.signal(signal.SIGKILL)
-        run.end()
-    run = fork(project, None, run=("run",), env=memory)
-    until_it_trains(run)
-    run.signal(signal.SIGTERM)
-    assert run.end() == 0, run.text
-    state = read_state(run.rundir.state)
-    assert state is not None
-    shares, again = state.goodput.percent(), state.goodput.steps_again / state.step
-    assert again < 0.15 if amount(1, 0) else (again < 0.01 and shares["training"] >= 96), (shares, again)
-    record_property("goodput in percent", {kind: round(share, 2) for kind, share in shares.items()})
-    record_property("steps trained again", f"{state.goodput.steps_again} of {state.step}")
+    record_property(f"steps trained again by {entry}, median and most", f"{statistics.median(again):.0f}, {max(again)}")
 
 
 def in_memory(rundir: RunDirectory, environment: dict[str, str]) -> Manifest | None:
