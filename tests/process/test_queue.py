@@ -61,16 +61,16 @@ class Subject:
         """The run directory of a config."""
         return RunDirectory(self._project / "runs" / name)
 
-    def entry(self, name: str) -> dict[str, Any]:
-        """What the queue says of an entry."""
-        return next(each for each in json.loads(self.command("queue", "--json")) if each["name"] == name)
+    def entry(self, name: str) -> dict[str, Any] | None:
+        """What the queue says of an entry; None if it has no such entry."""
+        return next((each for each in json.loads(self.command("queue", "--json")) if each["name"] == name), None)
 
     def until(self, name: str, stage: str, why: str = "") -> None:
         """Wait until an entry is at a stage, and says why."""
 
         def look() -> bool:
             found = self.entry(name)
-            return found["stage"] == stage and why in found["why"]
+            return found is not None and found["stage"] == stage and why in found["why"]
 
         wait_for(look, lambda: f"{name} {stage}: {self.entry(name)}; {[each.text for each in self.agents]}")
 
@@ -155,7 +155,6 @@ def test_a_run_that_is_killed_starts_again_and_one_by_hand_is_followed(subject: 
 def test_a_run_by_hand_joins_the_queue_as_it_was_started(subject: Subject, project: Path) -> None:
     subject.agent()
     subject.command("start", "-c", subject.config("mine"), "--set", 'when.days="mon-sun"', "--max-steps", "900")
-    wait_for(lambda: json.loads(subject.command("queue", "--json")), "the run joins the queue")
     subject.until("mine", "training")
     subject.command("queue", "pause", "mine")
     subject.until("mine", "paused")
