@@ -168,8 +168,9 @@ def _rank(each: Candidate, room: Room, now: float) -> tuple[float, ...]:
 
 
 def _is_turn_over(each: Candidate, room: Room, now: float) -> bool:
-    is_training = each.progress.stage is Stage.TRAINING
-    return room.share_secs is not None and is_training and now - each.progress.turn_began >= room.share_secs
+    progress = each.progress
+    has_begun = progress.stage is Stage.TRAINING and progress.turns > 0
+    return room.share_secs is not None and has_begun and now - progress.turn_began >= room.share_secs
 
 
 def _share_out(ranked: Sequence[Candidate], room: Room) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:

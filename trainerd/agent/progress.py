@@ -44,9 +44,10 @@ class EntryProgress:
       since: the `since` of the entry that this is of: a newer one starts over.
       why: the reason of the stage, for a person; empty if it needs none.
       gpus: the GPUs that it has, by their numbers.
-      turn_began, turn_ended: when its last turn began and ended, in seconds since 1970 (UTC).
+      turn_began, turn_ended: when its last turn began and ended, in seconds since 1970 (UTC). A turn begins with the
+        first step, however long the start takes; until then `turn_began` is when the start began.
       turn_before_ended: when the turn before that ended: of two that ended at once, the one that waited longer is next.
-      turns: how many turns it has had since it last started.
+      turns: how many turns it has had since it last started; 0 before its first step.
       failures, kills: how often it has failed, and its process was killed, since it last paused.
       again_at: when it may start again after a failure.
       memory_bytes: the most resident memory that its process was seen to have.
@@ -169,12 +170,14 @@ def _training(before: EntryProgress, seen: Observed, now: float, *, may_train: b
     is_other = bool(before.process) and process not in (before.process, before.left_by)
     if process != before.left_by:
         after = replace(after, process=process)
+    is_own = process != before.left_by  # an earlier process left another state
+    has_begun = is_own and seen.state is not None and not seen.state.phase.is_before_training
     if before.stage in (Stage.TRAINING, Stage.PAUSING) and not is_other:
-        return after
+        return replace(after, turn_began=now, turns=1) if has_begun and before.turns == 0 else after
     # Whoever starts a process that was killed, such as systemd, is not a person.
     is_started_again = before.kills > 0 and before.stage is Stage.WAITING
     is_by_hand = before.stage is not Stage.STARTING and not is_started_again
-    after = replace(after, stage=Stage.TRAINING, why="", turn_began=now, turns=1)
+    after = replace(after, stage=Stage.TRAINING, why="", turn_began=now, turns=int(has_begun))
     return replace(after, is_by_hand=is_by_hand, overrides_when=is_by_hand and not may_train)
 
 

@@ -54,6 +54,11 @@ class Phase(enum.StrEnum):
         return self in (Phase.TRAINING, Phase.UNMANAGED)
 
     @property
+    def is_before_training(self) -> bool:
+        """True if the process has not come to its first step."""
+        return self in (Phase.GATHERING, Phase.STARTING, Phase.RESTORING)
+
+    @property
     def is_over(self) -> bool:
         """True if the process has ended."""
         return self in (Phase.PAUSED, Phase.FINISHED, Phase.FAILED)

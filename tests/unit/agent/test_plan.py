@@ -289,8 +289,13 @@ def test_turns_are_among_equal_priorities() -> None:
 
 
 def test_a_run_that_is_alone_keeps_its_place() -> None:
-    turn = run("a", Stage.TRAINING, turn_began=NOW - 2 * SHARE)
+    turn = run("a", Stage.TRAINING, turn_began=NOW - 2 * SHARE, turns=1)
     assert actions([turn], replace(ROOM, share_secs=SHARE)) == {"a": "turn"}
+
+
+def test_a_run_that_is_slow_to_start_keeps_its_place() -> None:
+    starts = run("a", Stage.TRAINING, turn_began=NOW - 2 * SHARE, turns=0)
+    assert actions([starts, run("b")], replace(ROOM, share_secs=SHARE)) == {}
 
 
 def test_without_turns_no_run_gives_its_place() -> None:

@@ -50,6 +50,23 @@ def test_a_start_is_waited_for() -> None:
     assert begun.stage is Stage.TRAINING and begun.turn_began == NOW and begun.turns == 1 and not begun.is_by_hand
 
 
+@pytest.mark.parametrize("phase", [Phase.GATHERING, Phase.STARTING, Phase.RESTORING])
+def test_a_turn_begins_with_the_first_step(phase: Phase) -> None:
+    """Otherwise a run whose start takes longer than a turn never trains."""
+    started = after(STARTS, state(phase), running=True, now=NOW)
+    assert started.stage is Stage.TRAINING and started.turns == 0
+    begun = after(started, state(Phase.TRAINING), running=True, now=NOW + 40)
+    assert (begun.turn_began, begun.turns) == (NOW + 40, 1)
+    assert after(begun, state(Phase.EVALUATING), running=True, now=NOW + 50).turn_began == NOW + 40
+
+
+def test_the_state_of_an_earlier_process_begins_no_turn() -> None:
+    left = state(Phase.PAUSED)
+    starts = replace(STARTS, left_by=f"{left.pid} {left.uptime_at_start}")
+    started = after(starts, left, running=True)
+    assert started.turns == 0 and after(started, left, running=True).turns == 0
+
+
 @pytest.mark.parametrize("stage", [Stage.WAITING, Stage.PAUSED, Stage.DONE, Stage.FAILED])
 def test_what_the_agent_did_not_start_is_by_hand(stage: Stage) -> None:
     begun = after(EntryProgress(stage, why="boom"), running=True)
