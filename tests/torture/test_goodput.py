@@ -26,7 +26,7 @@ from trainerd.rundir.state import Phase, State, read_state
 pytestmark = pytest.mark.long
 
 Begin = Callable[..., RunDirectory]
-AHEAD = 5000  # the runs are told of their last step so many steps before it
+AHEAD = 5000  # steps that a run still trains after `max_steps` is written to its config
 AT_LEAST, AGAIN_AT_MOST = 0.96, 0.01
 PATIENCE_SECS = 900
 

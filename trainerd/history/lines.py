@@ -68,7 +68,7 @@ def lines(rundir: RunDirectory) -> list[Line]:
     """
     folders = [rundir.line(number) for number in _numbers(rundir)]
     with storage(f"read {rundir.lines}"):
-        own = [folder for folder in folders if safe_paths.is_folder(folder)]  # a link may lead to another run's
+        own = [folder for folder in folders if safe_paths.is_folder(folder)]  # a link may lead to another run
     found = [read_json(folder / _ABOUT, Line) for folder in own]
     return [line for line in found if line is not None]
 
