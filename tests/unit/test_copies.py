@@ -672,7 +672,9 @@ def test_the_trainer_starts_the_copy_of_its_run(
         *("copy", "--config", str(path), "--to", "file:///mnt/nas/digits", "--max-mbit", "0.0", "--while-training")
     ]
     config.rundir.mkdir()
-    CopyStatus(to="file:///mnt/nas/digits", error="the URL holds the copy of another run.").write(RunDirectory(config.rundir))
+    CopyStatus(to="file:///mnt/nas/digits", error="the URL holds the copy of another run.").write(
+        RunDirectory(config.rundir)
+    )
     for count in (2, 3):
         processes[-1].end(78)
         beside.observe(State(Phase.TRAINING))
@@ -683,7 +685,9 @@ def test_the_trainer_starts_the_copy_of_its_run(
         assert len(processes) == count
     processes[-1].end(0)
     beside.observe(State(Phase.FINISHED))
-    assert [record.message for record in caplog.records] == ["the run is not copied: the URL holds the copy of another run."]
+    assert [record.message for record in caplog.records] == [
+        "the run is not copied: the URL holds the copy of another run."
+    ]
 
 
 def test_a_copier_that_ends_before_it_copies_is_said_and_one_that_lived_is_soon_started_again(
