@@ -24,7 +24,7 @@ help:
 	@echo "make test-oldest   a part of them with the oldest Python and TensorFlow, in .venv-oldest; needs python3.11"
 	@echo "make test-all      those, and the ones that take longer (make test-long): three times that"
 	@echo "make coverage      the unit tests, and how much of the core they reach, which has a floor"
-	@echo "make torture       the faults of docs/reliability.md, many of each: most of an hour, as root"
+	@echo "make torture       the faults of docs/reliability.md, many of each: several hours, as root"
 	@echo "make lint types    ruff, the words that our texts avoid, and mypy"
 	@echo "make docs          the documentation as a site, in site/; every link of it is checked"
 	@echo "make cluster-test  several workers on this machine, and a real Slurm; needs root and Slurm's packages"

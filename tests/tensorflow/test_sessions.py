@@ -23,7 +23,7 @@ from trainerd.loop.contract import Session
 from trainerd.loop.flag import Flag, Request
 from trainerd.proof.check import rehearse
 from trainerd.sessions.input import iterators
-from trainerd.sessions.input.iterators import begin_again
+from trainerd.sessions.input.iterators import begin
 from trainerd.sessions.tf2.job_session import FunctionSession
 
 CONFIG = Config(entry="a:b", logdir="r")
@@ -202,9 +202,9 @@ def test_a_run_goes_back_while_tensorflow_ends_what_it_has_read_with(
 
     def slowly(dataset: tf.data.Dataset, iterator: Any) -> None:
         may_end.wait(60)
-        begin_again(dataset, iterator)
+        begin(dataset, iterator)
 
-    monkeypatch.setattr(iterators, "begin_again", slowly)
+    monkeypatch.setattr(iterators, "begin", slowly)
     session = learner()
     flag = bound(session)
     session.run_until(3)

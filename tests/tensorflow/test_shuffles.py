@@ -118,7 +118,7 @@ class Reader:
             elif self.passes is None:
                 found.append("the end")
             else:
-                begin_again(self.dataset, self.iterator)
+                begin_again(self.iterator)
                 self.passes += 1
         return found
 

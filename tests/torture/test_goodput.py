@@ -33,14 +33,18 @@ PATIENCE_SECS = 900
 
 @pytest.fixture
 def begin(tmp_path: Path, memory: dict[str, str]) -> Iterator[Begin]:
-    """Start a run of the digits job in the background, in a folder of that name; kill it at the end of the test."""
+    """Start a run of the digits job in the background, in a folder of that name, on these processors.
+
+    It is killed at the end of the test.
+    """
     begun: list[int] = []
 
-    def go(name: str, *options: str, nice: int = 0) -> RunDirectory:
+    def go(name: str, *options: str, on: list[int]) -> RunDirectory:
         folder = tmp_path / name
         folder.mkdir()
         write_config(folder, entry="trainerd.examples.digits:job")
-        command = ["nice", "-n", str(nice), sys.executable, "-m", "trainerd", "start", *options]
+        processors = ["taskset", "--cpu-list", ",".join(map(str, on))]
+        command = [*processors, sys.executable, "-m", "trainerd", "start", *options]
         done = subprocess.run(command, cwd=folder, env=os.environ | memory, capture_output=True, text=True, check=True)
         begun.extend(int(pid) for pid in re.findall(r"\bpid (\d+)", done.stdout + done.stderr))
         return RunDirectory(folder / "run")
@@ -111,6 +115,19 @@ def killed_every(secs: float, kills: int, rundir: RunDirectory) -> tuple[list[Re
     return found, since.at - begun
 
 
+def finished(rundir: RunDirectory) -> State:
+    """Return the last report of a run, however long it takes, as long as it trains."""
+    step = 0
+
+    def look() -> State | None:
+        state = read_state(rundir.state)
+        return state if state is not None and (state.phase is Phase.FINISHED or state.step > step) else None
+
+    while (state := wait_for(look, f"{rundir.path} to train or finish", PATIENCE_SECS)).phase is not Phase.FINISHED:
+        step = state.step
+    return state
+
+
 def end_at_one_step(rundirs: list[RunDirectory]) -> int:
     """Have runs end at the same step, soon. Returns the step."""
     states = [trains(rundir) for rundir in rundirs]
@@ -120,22 +137,19 @@ def end_at_one_step(rundirs: list[RunDirectory]) -> int:
         config.write_text(f"max_steps = {end}\n{config.read_text()}", encoding="utf-8")
         os.kill(state.pid, signal.SIGHUP)
     for rundir in rundirs:
-
-        def is_over(rundir: RunDirectory = rundir) -> bool:
-            state = read_state(rundir.state)
-            return state is not None and state.phase is Phase.FINISHED and state.step == end
-
-        wait_for(is_over, f"{rundir.path} to finish at step {end}", PATIENCE_SECS)
+        assert finished(rundir).step == end
     return end
 
 
 def test_kills_every_few_minutes_cost_little_of_the_time(begin: Begin, record_property: Tell) -> None:
     """`start --keep-alive` starts the run again. It ends with the variables of a run beside it that nothing kills.
 
-    That run takes what time the other leaves of the processors.
+    Each has half of the processors.
     """
     kills, secs = amount(1, 12), amount(5, 300)
-    killed, calm = begin("killed", "--keep-alive"), begin("calm", nice=19)
+    processors = sorted(os.sched_getaffinity(0))
+    half = max(1, len(processors) // 2)
+    killed, calm = begin("killed", "--keep-alive", on=processors[:half]), begin("calm", on=processors[-half:])
     found, whole = killed_every(secs, kills, killed)
     goodput, last = 1 - sum(each.secs for each in found) / whole, found[-1].back
     end = end_at_one_step([killed, calm])

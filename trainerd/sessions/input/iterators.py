@@ -6,7 +6,29 @@ import os
 import threading
 from typing import Any
 
+import psutil
 import tensorflow as tf
+
+from trainerd.sessions.input import pipeline
+
+READ_AHEAD = 2**29  # bytes
+
+
+def limited(dataset: tf.data.Dataset, read_ahead: int = READ_AHEAD) -> tf.data.Dataset:
+    """Limit the memory of what a dataset reads ahead with `tf.data.AUTOTUNE`, unless its options set it.
+
+    What is read ahead is a part of the position, so a checkpoint has it. TensorFlow's own limit is half of the memory
+    that is available.
+
+    Args:
+      dataset: whose options may set `autotune.ram_budget`.
+      read_ahead: bytes.
+    """
+    if dataset.options().autotune.ram_budget is not None:
+        return dataset
+    options = tf.data.Options()
+    options.autotune.ram_budget = min(read_ahead, psutil.virtual_memory().available // 2)
+    return dataset.with_options(options)
 
 
 def next_batch(iterator: Any) -> Any:
@@ -29,22 +51,23 @@ def next_batch(iterator: Any) -> Any:
     return tf.nest.pack_sequence_as(iterator.element_spec, tensors)
 
 
-def begin_again(dataset: tf.data.Dataset, iterator: Any) -> None:
+def begin_again(iterator: Any) -> None:
     """Make an iterator begin its dataset again: a new epoch, with a new shuffle."""
-    tf.raw_ops.MakeIterator(dataset=tf.data.experimental.to_variant(dataset), iterator=iterator._iterator_resource)
+    begin(pipeline.dataset_of(iterator), iterator)
 
 
-def retire(dataset: tf.data.Dataset, iterator: Any) -> None:
+def retire(iterator: Any) -> None:
     """End an iterator that nobody reads from any more, in the background.
 
     TensorFlow waits for the thread that tunes its pipeline, which sleeps for up to a minute if the iterator is old.
-
-    Args:
-      dataset: what it reads.
-      iterator: which.
     """
-    nothing = dataset.take(0)
-    threading.Thread(target=lambda: begin_again(nothing, iterator), name="trainerd-old-input", daemon=True).start()
+    nothing = pipeline.dataset_of(iterator).take(0)
+    threading.Thread(target=lambda: begin(nothing, iterator), name="trainerd-old-input", daemon=True).start()
+
+
+def begin(dataset: tf.data.Dataset, iterator: Any) -> None:
+    """Make an iterator begin a dataset."""
+    tf.raw_ops.MakeIterator(dataset=tf.data.experimental.to_variant(dataset), iterator=iterator._iterator_resource)
 
 
 def indices_in(batch: Any) -> list[int]:

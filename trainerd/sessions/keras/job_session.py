@@ -480,7 +480,7 @@ class KerasJobSession(FunctionSession):
             progress.stopped = f"a callback stopped the training in epoch {progress.epoch + 1}"
             progress.settings = self._callbacks.settings
         if data_ended:
-            begin_again(self._data, self._iterator)
+            begin_again(self._iterator)
             progress.passes += 1
             progress.input_began = step
             self._loop.enter()

@@ -42,7 +42,7 @@ from trainerd.job.user_code import FAILURES, called_at_boundary, half_written_ca
 from trainerd.loop.contract import Epochs, Exportable, Session, Steps
 from trainerd.loop.flag import Flag
 from trainerd.sessions.input import pipeline
-from trainerd.sessions.input.iterators import begin_again, indices_in, retire
+from trainerd.sessions.input.iterators import begin_again, indices_in, limited, retire
 from trainerd.sessions.input.saveable import has_position, require_saveable
 from trainerd.sessions.input.shuffle_order import begin_order, require_saved_order, require_seeds, restore_order
 from trainerd.sessions.tf2.devices import gpu_numbers, gpu_room
@@ -250,7 +250,7 @@ class FunctionSession(Session):
         if self._restores_input:
             restore_order(self._job.dataset, self._iterator, self._passes)
         elif self._has_read and self._iterator is not None and not is_live:
-            begin_again(self._job.dataset, self._iterator)
+            begin_again(self._iterator)
         for iterator in self._iterators_in_state():
             restore_order(pipeline.dataset_of(iterator), iterator)
         self._has_read = False
@@ -278,11 +278,11 @@ class FunctionSession(Session):
     def close(self) -> None:
         """End the iterator, so that Python need not wait for it when it collects garbage."""
         if self._iterator is not None:
-            retire(self._job.dataset, self._iterator)
+            retire(self._iterator)
 
     def _read_anew(self) -> None:
         """Read with another iterator from now on."""
-        retire(self._job.dataset, self._iterator)
+        retire(self._iterator)
         self._iterator = _iterate(self._job.dataset)
         self._loop.read_from(self._iterator)
         self._checkpoint = self._make_checkpoint(with_input=self._exact_input)
@@ -506,7 +506,7 @@ def _iterate(dataset: Any) -> Any:
         return None
     if not isinstance(dataset, tf.data.Dataset):
         raise EntryError(f"the job's dataset must be a tf.data.Dataset, and is {type_of(dataset)}.")
-    return iter(dataset)
+    return iter(limited(dataset))
 
 
 def _require_trackable(name: str, part: Any) -> None:
