@@ -17,7 +17,7 @@ import pytest
 
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import saved, variables
-from tests.unit.test_copies import identified, run_of
+from tests.unit.copies.stores import identified, run_of
 from tests.unit.test_rollback import value_at, write
 from tests.waiting import DEADLINE_SECS, wait_for
 from trainerd.checkpoints.manifest import FileRecord

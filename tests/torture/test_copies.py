@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.torture.conftest import Tell, amount
-from tests.unit.test_copies import copied_rundir, copy_with_faults
+from tests.unit.copies.conftest import copied_rundir
+from tests.unit.copies.stores import copy_with_faults
 from trainerd.rundir.paths import RunDirectory
 
 __all__ = ["copied_rundir"]

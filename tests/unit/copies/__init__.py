@@ -1,0 +1,1 @@
+"""Tests of the queue and its agent, without TensorFlow."""
