@@ -15,12 +15,9 @@ import tensorflow as tf
 import trainerd
 from tests.cases import every
 from tests.tensorflow.chromium import poll
-from tests.waiting import wait_for
 from trainerd.errors import EntryError, JobError
 from trainerd.job.user_code import in_a_line
 from trainerd.sessions.input import written_files
-from trainerd.sessions.input.iterators import READ_AHEAD, limited
-from trainerd.sessions.input.pipeline import dataset_of
 from trainerd.sessions.input.shuffled_indices import shuffled_indices
 from trainerd.sessions.tf2.job_session import FunctionSession
 
@@ -156,44 +153,3 @@ def test_a_job_whose_cache_is_half_written_says_so_and_saves_no_position(
     assert f"rm {tmp_path}/cache_0.*" in in_a_line(failed.value.__cause__ or failed.value)
     assert not failed.value.sound, "the position would hold the error, and give it when the files are gone"
     del writes
-
-
-def test_breaks_do_not_make_the_position_grow_without_end(tmp_path: Path) -> None:
-    """TensorFlow reads twice as far ahead after each break, such as a validation: a checkpoint has what was read."""
-    element, read_ahead = 2**16, 2**20  # bytes
-
-    def drawn(number: tf.Tensor) -> tf.Tensor:
-        for _ in range(10):  # slower than what reads it
-            values = tf.sort(tf.random.stateless_uniform([element // 4], [1, number]))
-        return values
-
-    def size(iterator: tf.data.Iterator) -> int:
-        variants = tf.raw_ops.SerializeIterator(resource_handle=iterator._iterator_resource)
-        return len(tf.io.serialize_tensor(variants).numpy())
-
-    def after_a_break(iterator: tf.data.Iterator) -> int:
-        found, before = size(iterator), -1
-        while found > before:
-            time.sleep(0.05)
-            found, before = size(iterator), found
-        for _ in range(found // element + 2):
-            next(iterator)
-        return found
-
-    dataset = tf.data.Dataset.range(10**9).map(drawn).prefetch(tf.data.AUTOTUNE)
-    grows, stays = iter(dataset), iter(limited(dataset, read_ahead))
-    next(grows), next(stays)
-    wait_for(lambda: after_a_break(grows) > 1.5 * read_ahead, "a position that grows")
-    assert max(after_a_break(stays) for _ in range(10)) < read_ahead
-    prefix = tf.train.Checkpoint(iterator=grows).write(str(tmp_path / "position"))
-    tf.train.Checkpoint(iterator=stays).read(prefix).assert_consumed()
-    assert (next(stays) == next(grows)).numpy().all(), "a position fits, whatever the limit"
-
-
-def test_a_session_limits_what_its_dataset_reads_ahead_but_not_where_that_is_set() -> None:
-    dataset, options = tf.data.Dataset.range(4).batch(2), tf.data.Options()
-    options.autotune.ram_budget = 12345
-    for each, budget in ((dataset, READ_AHEAD), (dataset.with_options(options), 12345)):
-        session = FunctionSession(trainerd.Job(lambda batch: {"sum": tf.reduce_sum(batch)}, dataset=each))
-        assert dataset_of(session._iterator).options().autotune.ram_budget == budget
-        session.close()

@@ -18,14 +18,17 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorflow.core.protobuf import config_pb2
 
 import trainerd
+from tests.waiting import wait_for, wait_until_still
 from trainerd.checkpoints.contents.object_graph import GRAPH_KEY, entries
 from trainerd.checkpoints.format import sstable
 from trainerd.config.fingerprint import differences
 from trainerd.events.event_file import VOID
 from trainerd.history.curves import read_events
 from trainerd.sessions.input.iterator_state import Position, set_drawn
+from trainerd.sessions.input.iterators import READ_AHEAD, limited
 from trainerd.sessions.input.pipeline import dataset_of, describe, fingerprint, stages
 from trainerd.sessions.tf1.unfinalized import unfinalized
+from trainerd.sessions.tf2.job_session import FunctionSession
 
 # The versions for which everything here was seen to hold. Whether the whole still works is what test_events.py,
 # test_event_writer.py and test_tensorboard_page.py say.
@@ -351,3 +354,43 @@ def test_tensors_that_a_dataset_hides_are_no_other_data() -> None:
     before = fingerprint([slices])
     del slices._tensors
     assert not differences(before, fingerprint([slices]))
+
+
+def test_breaks_do_not_make_a_position_grow_without_end(tmp_path: Path) -> None:
+    """TensorFlow reads twice as far ahead after each break, such as a validation: a checkpoint has what was read."""
+    element, read_ahead = 2**16, 2**20  # bytes
+
+    def drawn(number: tf.Tensor) -> tf.Tensor:
+        for _ in range(10):  # slower than what reads it
+            values = tf.sort(tf.random.stateless_uniform([element // 4], [1, number]))
+        return values
+
+    def size(iterator: tf.data.Iterator) -> int:
+        variants = tf.raw_ops.SerializeIterator(resource_handle=iterator._iterator_resource)
+        return len(tf.io.serialize_tensor(variants).numpy())
+
+    def after_a_break(iterator: tf.data.Iterator) -> int:
+        found = wait_until_still(lambda: size(iterator), 0.05, "a dataset that has read ahead")
+        for _ in range(found // element + 2):
+            next(iterator)
+        return found
+
+    dataset = tf.data.Dataset.range(10**9).map(drawn).prefetch(tf.data.AUTOTUNE)
+    grows, stays = iter(dataset), iter(limited(dataset, read_ahead))
+    wait_for(lambda: after_a_break(grows) > 1.5 * read_ahead, "a position that grows")
+    assert max(after_a_break(stays) for _ in range(10)) < read_ahead, (
+        "autotune.ram_budget no longer limits what a prefetch holds: trainerd/sessions/input/iterators.py sets it. "
+        "Look into tensorflow/core/kernels/data/prefetch_autotuner.cc."
+    )
+    prefix = tf.train.Checkpoint(iterator=grows).write(str(tmp_path / "position"))
+    tf.train.Checkpoint(iterator=stays).read(prefix).assert_consumed()
+    assert (next(stays) == next(grows)).numpy().all(), "a position fits, whatever the limit"
+
+
+def test_a_session_limits_what_its_dataset_reads_ahead_unless_that_is_set() -> None:
+    dataset, options = tf.data.Dataset.range(4).batch(2), tf.data.Options()
+    options.autotune.ram_budget = 12345
+    for each, budget in ((dataset, READ_AHEAD), (dataset.with_options(options), 12345)):
+        session = FunctionSession(trainerd.Job(lambda batch: {"sum": tf.reduce_sum(batch)}, dataset=each))
+        assert dataset_of(session._iterator).options().autotune.ram_budget == budget
+        session.close()
