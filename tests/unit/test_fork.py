@@ -131,7 +131,9 @@ def test_a_kill_at_any_operation_leaves_a_whole_fork_or_none(tmp_path: Path, mon
 
 
 def project(tmp_path: Path) -> RunDirectory:
-    (tmp_path / "trainerd.toml").write_text('# mine\nentry = "job:job"  # the job\nlogdir = "run"\nmax_steps = 50\n')
+    (tmp_path / "trainerd.toml").write_text(
+        '# mine\nentry = "job:job"  # the job\nlogdir = "run"\nmax_steps = 50\n[copy]\nto = "s3://bucket/digits"\n'
+    )
     rundir = RunDirectory(tmp_path / "run")
     rundir.create()
     write(rundir, 10, 20)
@@ -146,6 +148,7 @@ def test_the_config_of_a_fork_is_the_config_with_its_changes(cli: Cli, tmp_path:
     assert "# mine" in text and "# the job" in text
     config = parse.load(tmp_path / "b.toml")
     assert config.max_steps == 70 and config.checkpoint.best == "min loss" and config.rundir == tmp_path / "runs" / "b"
+    assert config.copy.to == "s3://bucket/digits-b", "two runs share no copy"
     assert parse.load(tmp_path / "trainerd.toml").max_steps == 50
 
 

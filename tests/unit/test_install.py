@@ -98,6 +98,12 @@ def test_every_directive_is_explained(name: str, least: int) -> None:
     assert [d.name for d in found if not any(len(line) > 10 for line in d.comment)] == []
 
 
+@pytest.mark.parametrize("path", sorted(UNITS.glob("*.service")), ids=lambda path: path.name)
+def test_a_call_that_the_sandbox_forbids_fails_and_does_not_kill(path: Path) -> None:
+    found = {directive.name: directive.value for directive in units.directives(path.read_text(encoding="utf-8"))}
+    assert found.get("SystemCallErrorNumber") == ("EPERM" if "SystemCallFilter" in found else None)
+
+
 def test_the_template_is_the_unit_for_another_place() -> None:
     """What differs is the config, the directories and the description; a setting changed in one is changed in both."""
     plain, template = ([(d.name, d.value) for d in units.directives((UNITS / n).read_text())] for n in BOTH)

@@ -258,6 +258,16 @@ def test_a_copy_of_a_point_is_whole_without_the_folder_of_the_sweep(tmp_path: Pa
     assert (found.folder, found.params, found.rundir) == (tmp_path, config.params, config.rundir)
 
 
+def test_each_point_has_a_copy_of_its_own(tmp_path: Path) -> None:
+    base = project(tmp_path)
+    base.write_text(f'{base.read_text()}\n[copy]\nto = "file:///mnt/nas/digits/"\nmax_mbit = 5\n')
+    made = [parse.load(point.config).copy for point in make_sweep(base, wanted("params.rate=0.5,0.25"), "lr").points()]
+    assert [(each.to, each.max_mbit) for each in made] == [
+        ("file:///mnt/nas/digits-lr-001", 5.0),
+        ("file:///mnt/nas/digits-lr-002", 5.0),
+    ]
+
+
 def test_sweeps_without_a_name_are_numbered(tmp_path: Path) -> None:
     path = project(tmp_path)
     own = tmp_path.name  # the queue has the sweeps of all projects

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from trainerd.agent.entry import QueueEntry
 from trainerd.config import parse as configs
+from trainerd.errors import NotRunningError
 from trainerd.history.choice import choose
 from trainerd.history.fork import fork
 from trainerd.history.rollback import RollbackTarget
@@ -13,19 +14,25 @@ from trainerd.history.run_job import job_of
 from trainerd.rundir.paths import RunDirectory
 
 
-def begin(entry: QueueEntry, after: QueueEntry) -> None:
+def begin(entry: QueueEntry, after: QueueEntry | None) -> None:
     """Fork the run of an entry from the run that it comes after, unless it has checkpoints already.
 
     Args:
       entry: an entry with `begin_at`.
-      after: the entry that it comes after.
+      after: the entry that it comes after; None if that is no longer in the queue.
 
     Raises:
-      TrainerdError: the checkpoint does not exist, or the run directory is not empty.
+      TrainerdError: the checkpoint does not exist, the run directory is not empty, or there is no run to fork.
     """
-    source, rundir = RunDirectory(Path(after.logdir)), RunDirectory(Path(entry.logdir))
+    rundir = RunDirectory(Path(entry.logdir))
     if rundir.steps():
         return
+    if after is None:
+        raise NotRunningError(
+            f"the run begins at {entry.begin_at} of {entry.after}, which is not in the queue. Add {entry.after} again; "
+            "or remove this run, and add it without --after and --from."
+        )
+    source = RunDirectory(Path(after.logdir))
     job = configs.load(Path(entry.config)).entry
     is_other = job != job_of(source)
     fork(

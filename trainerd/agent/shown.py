@@ -62,7 +62,7 @@ def _shown(name: str, entry: QueueEntry, found: EntryNotes | None) -> ShownEntry
     if found is None or found.progress.since < entry.since:
         found = EntryNotes(EntryProgress(), entry.logdir, "the agent has not seen it yet")
     progress = found.progress
-    is_paused = entry.paused and not progress.stage.is_on
+    is_paused = entry.paused and progress.stage is Stage.WAITING
     stage = Stage.PAUSED if is_paused else progress.stage
     return ShownEntry(name, entry, stage, progress.gpus, found.why, found.until, progress.failures)
 

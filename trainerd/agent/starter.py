@@ -85,14 +85,16 @@ class Starter:
           has_gpus: whether the agent gives out GPUs at all; else the run sees all of them.
         """
         command = partial(self._run, name, entry, gpus, has_gpus=has_gpus)
-        if not entry.begin_at or after is None:
+        if not entry.begin_at:
             command()
             return
         # Large checkpoints take long to verify: the agent continues meanwhile.
         self._forks[name] = fork = object()
         threading.Thread(target=self._fork, args=(name, fork, entry, after, command), daemon=True).start()
 
-    def _fork(self, name: str, fork: object, entry: QueueEntry, after: QueueEntry, command: Callable[[], None]) -> None:
+    def _fork(
+        self, name: str, fork: object, entry: QueueEntry, after: QueueEntry | None, command: Callable[[], None]
+    ) -> None:
         refused = None
         try:
             begin(entry, after)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import quote, unquote, urlsplit
 
 # Each scheme, with what its URL names before the path.
@@ -72,6 +72,10 @@ class Destination:
         if not host:
             raise ValueError(f"{parts.scheme}:// needs {SCHEMES[parts.scheme]}. Examples: {_EXAMPLES}")
         return cls(parts.scheme, host, path.strip("/"), unquote(parts.username or ""), port)
+
+    def beside(self, name: str) -> Destination:
+        """Return the place for the copy of another run, beside this one."""
+        return replace(self, path=f"{self.path}-{name}")
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -13,6 +13,7 @@ import tomlkit
 from trainerd.config import parse as configs
 from trainerd.config import tables
 from trainerd.config.bare_script import is_script
+from trainerd.config.destination import Destination
 from trainerd.config.schema import NOT_KEYS, Config, every_key
 from trainerd.errors import ConfigError, UsageError
 
@@ -60,6 +61,16 @@ def changed(text: str, changes: Mapping[str, str]) -> str:
 def as_toml(values: Mapping[str, Any]) -> dict[str, str]:
     """Return values by key as changes: each in TOML."""
     return {key: tomlkit.item(value).as_string() for key, value in values.items()}
+
+
+def copy_beside(config: Config, name: str) -> dict[str, str]:
+    """Return the value of `copy.to` for another run that is made of a config: no two runs share a copy.
+
+    Args:
+      config: the config.
+      name: what the URL of the copy ends with.
+    """
+    return {} if config.copy.to is None else {"copy.to": str(Destination.parse(config.copy.to).beside(name))}
 
 
 def with_changes(config: Config, changes: Mapping[str, str]) -> Config:

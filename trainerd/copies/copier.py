@@ -24,7 +24,7 @@ from trainerd.errors import ConfigError, CopyError, InUseError, NotRunningError
 from trainerd.history.lines import lines
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.runs import stamp_of
-from trainerd.rundir.state import State
+from trainerd.rundir.state import State, read_state
 from trainerd.system.durable_files import storage_error, xxh128_of
 from trainerd.system.regular_files import read_regular
 from trainerd.text import size
@@ -176,10 +176,13 @@ class Copier:
 
         Raises:
           InUseError: another run directory has taken the copy over.
-          StorageError: the run directory cannot be read.
+          ConfigError: the run directory holds another run now.
+          NotRunningError: the run directory was removed.
+          StorageError: it cannot be read.
           CopyError: the destination cannot be read or written; see `failed`.
         """
         found = self._local.situation(self._complete())
+        _require_run(self._rundir, self._run_id, self._copy.url)
         for step in found.uploads(self._run.policy):
             self._require_own()
             if self._upload(found, step):
@@ -230,6 +233,7 @@ class Copier:
         if stamp_of(path) != stamp and max(found.copied, default=-1) > step:
             self._say(sending=None)
             return False
+        _require_run(self._rundir, self._run_id, self._copy.url)
         self._write_index(found)
         self._forget([step])  # another one of that step, which it replaces
         self._copy.put_manifest(path, content)
@@ -356,6 +360,20 @@ class Copier:
             self._status = replace(self._status, at=self._clock(), pid=os.getpid())
             self._status.write(self._rundir)
             self._written_at = self._timer()
+
+
+def _require_run(rundir: RunDirectory, run_id: str, url: str) -> None:
+    """Require that a run directory still has the run that the copy is of: it may be removed, or made again."""
+    state = read_state(rundir.state)
+    if state is None:
+        raise NotRunningError(
+            f"{rundir.path} has no state.json any more. {url} stays as it is: `trainerd fetch {url} DIR` restores the run."
+        )
+    if state.run_id != run_id:
+        raise ConfigError(
+            f"{rundir.path} holds another run now, and {url} keeps the copy of the one before. Choose another URL for "
+            f"this one. `trainerd fetch {url} DIR` restores the other one."
+        )
 
 
 def _is_complete(manifest: Manifest, objects: Collection[str]) -> bool:

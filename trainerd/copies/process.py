@@ -17,6 +17,7 @@ from trainerd.checkpoints.retention import Policy
 from trainerd.config.schema import Config
 from trainerd.copies.copier import CopiedRun, Copier
 from trainerd.copies.layout import CopyWriter, RunCopy
+from trainerd.copies.status import read_copy_status
 from trainerd.errors import CopyError, InUseError, StorageError, TrainerdError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import read_state
@@ -55,12 +56,15 @@ def writer_of(rundir: RunDirectory) -> CopyWriter:
 
 
 @contextlib.contextmanager
-def only_copier(rundir: RunDirectory, patience_secs: float = 0.0) -> Iterator[None]:
+def only_copier(
+    rundir: RunDirectory, patience_secs: float = 0.0, sends: Callable[[int], None] = lambda step: None
+) -> Iterator[None]:
     """Be the only process that copies this run, while the block runs.
 
     Args:
       rundir: the run directory.
-      patience_secs: for which another one may continue: it may be about to end.
+      patience_secs: for which another one may hold the run without sending a checkpoint: it may be about to end.
+      sends: called again and again while another one sends a checkpoint, with its step.
 
     Raises:
       InUseError: another one does.
@@ -71,11 +75,15 @@ def only_copier(rundir: RunDirectory, patience_secs: float = 0.0) -> Iterator[No
             descriptor = open_to_append(rundir.copying)
             stack.callback(os.close, descriptor)
             while not _is_locked(descriptor):
+                status = read_copy_status(rundir) if patience_secs else None
+                if status is not None and status.sending is not None:
+                    deadline = time.monotonic() + patience_secs
+                    sends(status.sending)
                 if time.monotonic() >= deadline:
                     raise InUseError(
                         f"another process copies {rundir.path} already: it holds {rundir.copying}. Stop it with "
-                        "Ctrl-C, or with `systemctl stop` of its unit trainerd-copy, or pause the run if the trainer "
-                        "started it. Then run the command again."
+                        "Ctrl-C, or with `systemctl stop` of its unit trainerd-copy. One that the trainer started ends "
+                        "after the run. Then run the command again."
                     )
                 time.sleep(_POLL_SECS)
         yield

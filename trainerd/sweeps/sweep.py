@@ -320,6 +320,7 @@ def _point_text(text: str, base: Config, folder: Path, called: str, point: space
         "name": f"{folder.name}-{called}",
         "tags": [*base.tags, *([folder.name] if folder.name not in base.tags else [])],
         **({"checkpoint.best": str(goal)} if goal is not None else {}),
+        **edit.copy_beside(base, f"{folder.name}-{called}"),
     }
     made = edit.changed(text, edit.as_toml(places) | changes)
     with edit.blaming(changes):

@@ -122,6 +122,16 @@ def test_pause_and_resume(cli: Cli) -> None:
     assert not QueueFolder().read().entries["mnist"].paused
 
 
+def test_what_is_over_is_not_started_again_by_a_pause_of_all(cli: Cli) -> None:
+    for name in ("digits", "mnist", "tune"):
+        cli("queue", "add", f"{name}.toml")
+    agent_says(mnist=EntryProgress(Stage.DONE), digits=EntryProgress(Stage.FAILED))
+    assert cli("queue", "pause", "--all") == (0, "paused tune\n")
+    cli("queue", "pause", "mnist")
+    assert [each["stage"] for each in json.loads(cli("queue", "--json")[1])] == ["failed", "done", "paused"]
+    assert cli("queue", "resume", "--all") == (0, "tune waits for its turn\n")
+
+
 def test_remove_and_resume_take_names_or_a_stage(cli: Cli) -> None:
     for name in ("digits", "mnist", "tune"):
         cli("queue", "add", f"{name}.toml")

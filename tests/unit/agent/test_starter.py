@@ -55,6 +55,15 @@ def test_a_fork_of_an_entry_that_was_removed_starts_nothing(monkeypatch: pytest.
     assert subject.take_result("a") == StartResult(70, "/new.toml")
 
 
+def test_a_run_that_begins_at_a_checkpoint_of_one_that_is_gone_does_not_begin_at_step_0(tmp_path: Path) -> None:
+    entry = QueueEntry(config="/a.toml", logdir=str(tmp_path), folder="/", after="b", begin_at="best")
+    subject = Starter()
+    subject.start("a", entry, None, (), has_gpus=False)
+    wait_for(lambda: not subject.is_starting("a"), "the end of the start")
+    result = subject.take_result("a")
+    assert result is not None and result.code == 69 and "best of b, which is not in the queue" in result.text
+
+
 def test_the_unit_of_the_user_trains_a_config_unless_it_has_a_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from tests.unit.test_rollback import back, write
 from trainerd.checkpoints import manifest as manifests
 from trainerd.cli import requests
 from trainerd.cli.commands.copies import move
+from trainerd.copies import process
 from trainerd.copies.layout import RunCopy
 from trainerd.copies.process import copy_once, only_copier, writer_of
 from trainerd.copies.status import CopyStatus, read_copy_status
@@ -102,7 +103,7 @@ def test_a_move_that_another_copier_stops_says_that_it_has_paused_the_run(
 ) -> None:
     State(Phase.PAUSED, run_id="r1").write(rundir.state)
 
-    def no_patience(rundir: RunDirectory, secs: float) -> contextlib.AbstractContextManager[None]:
+    def no_patience(rundir: RunDirectory, *patience: object) -> contextlib.AbstractContextManager[None]:
         return only_copier(rundir)
 
     monkeypatch.setattr(move, "only_copier", no_patience)
@@ -110,9 +111,30 @@ def test_a_move_that_another_copier_stops_says_that_it_has_paused_the_run(
     monkeypatch.setattr(requests, "wait_for_end", lambda holder: None)
     with only_copier(rundir):
         code, text = cli("move", str(rundir.path), (tmp_path / "nas").as_uri())
-    assert code == 75 and "or pause the run if the trainer started it. Then run" in text
+    assert code == 75 and "One that the trainer started ends after the run. Then run" in text
     resumes = rf"the run is paused, and is not moved. `.* start --logdir {rundir.path}` resumes it here\."
     assert bool(re.search(resumes, text)) == is_training, text
+
+
+def test_a_move_waits_for_the_copier_as_long_as_it_sends(
+    cli: Cli, rundir: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(rundir, 10)
+    State(Phase.PAUSED, run_id="r1").write(rundir.state)
+    CopyStatus("s3://b/c", sending=10).write(rundir)
+    copier, looks = contextlib.ExitStack(), list[RunDirectory]()
+    copier.enter_context(only_copier(rundir))
+
+    def look(rundir: RunDirectory) -> CopyStatus | None:
+        looks.append(rundir)
+        if len(looks) == 3:
+            copier.close()
+        return read_copy_status(rundir)
+
+    monkeypatch.setattr(move, "PATIENCE_SECS", 0.2)
+    monkeypatch.setattr(process, "read_copy_status", look)
+    code, text = cli("move", str(rundir.path), (tmp_path / "nas").as_uri())
+    assert code == 0 and text.count("waits for the process that copies step 10") == 1 and len(looks) == 3
 
 
 def test_without_a_checkpoint_nothing_is_moved_and_a_copy_says_so(

@@ -293,6 +293,30 @@ def test_a_copy_of_another_run_is_not_touched(rundir: RunDirectory) -> None:
     assert store.contents == before
 
 
+@pytest.mark.parametrize("run_id", ["", "r2"], ids=["removed", "another run"])
+def test_a_copy_stays_as_it_is_when_the_run_directory_is_made_again_under_a_copier(
+    rundir: RunDirectory, tmp_path: Path, clock: FakeTime, run_id: str
+) -> None:
+    write(rundir, 10, 20)
+    identified(rundir)
+    store = MemoryStore()
+    copier = Copier(run_of(rundir, keep=1), timer=clock)
+    copier.open(RunCopy(store, "memory"), read_state(rundir.state))
+    while copier.check():
+        pass
+    before = dict(store.contents)
+    shutil.rmtree(rundir.path)
+    if run_id:
+        rundir.create()
+        identified(rundir, run_id)
+        write(rundir, 30)
+    clock.now += 2 * FILES_SECS
+    error, says = (ConfigError, "holds another run now") if run_id else (NotRunningError, "has no state.json any more")
+    with pytest.raises(error, match=f"{says}.*`trainerd fetch memory DIR`"):
+        copier.check()
+    assert store.contents == before and fetched(store, tmp_path / "back").resumes_at == 20
+
+
 def test_two_copiers_of_one_run_refuse_each_other(rundir: RunDirectory) -> None:
     with only_copier(rundir), pytest.raises(InUseError, match="another process copies"), only_copier(rundir):
         pass

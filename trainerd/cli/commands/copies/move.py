@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import shlex
 
 import click
@@ -23,7 +24,7 @@ from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, read_state
 
-_PATIENCE_SECS = 60.0  # for the copier beside the trainer, which copies the last step too
+PATIENCE_SECS = 60.0  # for the copier beside the trainer, which copies the last step too, while it sends nothing
 
 
 @click.command(
@@ -34,7 +35,8 @@ _PATIENCE_SECS = 60.0  # for the copier beside the trainer, which copies the las
         "trainerd move digits file:///mnt/nas/digits": "Move the run `digits` by way of a NAS.",
     },
     exits={
-        69: "The run was killed or failed. Start it, then move it.",
+        65: "The last checkpoint is damaged. The run is paused and copied, and is not moved.",
+        69: "The run was killed or failed, or has no checkpoint. Start it, then move it.",
         74: "The destination could not be read or written. The run is paused.",
         75: "Another process copies this run, or another run directory writes to the URL.",
         78: "The config or the credentials are wrong, or the URL holds the copy of another run.",
@@ -46,8 +48,8 @@ def command(run: options.RunOptions, url: str) -> None:
     """Pause a run, copy all of it to URL, verify the copy, and print what resumes the run on another machine.
 
     The copy is then free for the other machine to write to. Nothing is deleted here: do not start the run here again.
-    First stop a `trainerd copy` that you started by hand or as a unit. The one that the trainer started ends with the
-    pause.
+    First stop a `trainerd copy` that you started by hand or as a unit. The one that the trainer started ends after the
+    pause, once it has sent the last checkpoint: `move` waits for it.
     """
     rundir = options.run_to_change(run)
     require_run(rundir)
@@ -60,9 +62,9 @@ def command(run: options.RunOptions, url: str) -> None:
         say(f"asked process {holder.pid} to pause")
         requests.wait_for_end(holder)
     try:
-        with only_copier(rundir, _PATIENCE_SECS):
+        with only_copier(rundir, PATIENCE_SECS, functools.cache(_say_what_is_sent)):
             step = _copy_and_release(rundir, copied, destination)
-    except TrainerdError:
+    except (TrainerdError, KeyboardInterrupt):
         state = read_state(rundir.state)
         if holder is not None and state is not None and state.phase is Phase.PAUSED:
             say(f"the run is paused, and is not moved. {how_to_start(rundir, run)} resumes it here.", err=True)
@@ -72,6 +74,10 @@ def command(run: options.RunOptions, url: str) -> None:
     say(f"    trainerd fetch {destination} {folder}")
     if copied.job is not None:
         say(f"    trainerd run --config {folder}/trainerd.toml")
+
+
+def _say_what_is_sent(step: int) -> None:
+    say(f"waits for the process that copies step {step:,}")
 
 
 def _copy_and_release(rundir: RunDirectory, copied: CopiedRun, destination: Destination) -> int:

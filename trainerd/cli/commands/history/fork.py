@@ -101,8 +101,8 @@ def _config_of(folder: Path, changes: dict[str, str], config_path: Path | None) 
     path = (found.path.parent if found.path is not None else Path.cwd()) / f"{folder.name}.toml"
     is_bare = found.path is None or is_script(found.path)
     logdir = os.path.relpath(folder, path.parent if is_bare else found.folder)
-    quoted = edit.read_changes([f"logdir={logdir}"])
-    text = edit.changed(options.config_text(config_path), changes | quoted)
+    places = edit.as_toml({"logdir": logdir, **edit.copy_beside(found, folder.name)})
+    text = edit.changed(options.config_text(config_path), places | changes)
     with edit.blaming(changes):
         configs.parse(tomllib.loads(text), path=path)
     with storage(f"read {path}", missing_ok=True):

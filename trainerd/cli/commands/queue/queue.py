@@ -148,11 +148,11 @@ def command_move(name: str, before: str, priority: int | None) -> None:
     },
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--all", "every", is_flag=True, help="All runs of the queue.")
+@click.option("--all", "every", is_flag=True, help="All runs that are neither done nor failed.")
 def command_pause(names: tuple[str, ...], every: bool) -> None:
     """Pause runs of the queue. The agent does not start them until `trainerd queue resume`."""
     queue = QueueFolder()
-    for name in _chosen(queue, names, every=every):
+    for name in _chosen(queue, names, set(Stage) - {Stage.DONE, Stage.FAILED}, every=every):
         queue.pause(name)
         say(f"paused {name}")
 
@@ -173,19 +173,19 @@ def command_resume(names: tuple[str, ...], every: bool, failed: bool) -> None:
     if every and failed:
         raise UsageError("--all and --failed contradict each other. Give one.")
     queue, stage = QueueFolder(), Stage.FAILED if failed else Stage.PAUSED
-    for name in _chosen(queue, names, stage, every=every or failed, flag="--all or --failed"):
+    for name in _chosen(queue, names, {stage}, every=every or failed, flag="--all or --failed"):
         queue.resume(name)
         say(f"{name} waits for its turn")
 
 
 def _chosen(
-    queue: QueueFolder, names: tuple[str, ...], stage: Stage | None = None, *, every: bool, flag: str = "--all"
+    queue: QueueFolder, names: tuple[str, ...], stages: set[Stage], *, every: bool, flag: str = "--all"
 ) -> list[str]:
-    """Return the names that are given, or those of all entries in a stage."""
+    """Return the names that are given, or those of all entries in one of these stages."""
     if bool(names) == every:
         raise UsageError(f"name a run of the queue, or give {flag}.")
     entries = shown(queue.read(), notes.read())
-    return [each.name for each in entries if stage in (None, each.stage)] if every else list(names)
+    return [each.name for each in entries if each.stage in stages] if every else list(names)
 
 
 @command.command(
