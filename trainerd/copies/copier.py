@@ -367,7 +367,8 @@ def _require_run(rundir: RunDirectory, run_id: str, url: str) -> None:
     state = read_state(rundir.state)
     if state is None:
         raise NotRunningError(
-            f"{rundir.path} has no state.json any more. {url} stays as it is: `trainerd fetch {url} DIR` restores the run."
+            f"{rundir.path} has no state.json any more. {url} stays as it is: `trainerd fetch {url} DIR` restores "
+            "the run."
         )
     if state.run_id != run_id:
         raise ConfigError(
