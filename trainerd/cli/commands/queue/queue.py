@@ -201,7 +201,7 @@ def _chosen(
 def command_remove(names: tuple[str, ...], done: bool) -> None:
     """Remove runs from the queue. The runs themselves stay, and what trains continues."""
     queue = QueueFolder()
-    found = _chosen(queue, names, Stage.DONE, every=done, flag="--done")
+    found = _chosen(queue, names, {Stage.DONE}, every=done, flag="--done")
     if done:  # a point of a sweep may train on while others do
         entries = shown(queue.read(), notes.read())
         trains = {each.entry.sweep for each in entries if each.stage not in (Stage.DONE, Stage.FAILED)} - {""}
