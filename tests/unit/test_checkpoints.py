@@ -96,10 +96,13 @@ def test_a_state_file_that_cannot_be_written_fails_the_save_only_where_it_is_nee
 
     monkeypatch.setattr("trainerd.checkpoints.store.write_atomic", fail)
     publish(rundir, 8)
-    assert f"cannot delete old files in the run directory {rundir.path}: " in caplog.text
+    assert f"{rundir.checkpoint_state} does not name step 8 yet: " in caplog.text
     assert catalogue.resume_order(rundir)[0] == 8
-    with pytest.raises(StorageError, match="No space"):  # training went back to 5: nothing says that 6 comes next
-        publish(rundir, 6)
+    was = rundir.manifest(6).read_bytes()
+    for step in (9, 6):  # of two that it does not name a start takes neither; training went back to 5
+        with pytest.raises(StorageError, match="No space"):
+            publish(rundir, step)
+    assert catalogue.resume_order(rundir) == [8, 7, 6, 5] and rundir.manifest(6).read_bytes() == was
 
 
 @pytest.mark.parametrize("what", ["manifest", "data"])
@@ -206,6 +209,7 @@ def test_a_manifest_that_the_state_file_does_not_know_is_the_newest(
         latest.newest_verified(rundir, CheckpointStore(rundir))
     [record] = caplog.records
     assert record.levelname == "INFO" and "names step 20; the process died before" in record.message
+    assert b"ckpt-30" in rundir.checkpoint_state.read_bytes(), "the next process may die there too"
     # A person may have edited it, and deleted a line too many.
     rundir.checkpoint_state.write_bytes(StateFile(10, (10, 20)).to_bytes(rundir.basename))
     latest.newest_verified(rundir, CheckpointStore(rundir))

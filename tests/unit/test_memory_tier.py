@@ -24,6 +24,7 @@ from tests.unit.test_loop import Life
 from tests.waiting import wait_for
 from trainerd.checkpoints import catalogue, latest, manifest
 from trainerd.checkpoints.manifest import About
+from trainerd.checkpoints.memory_tier import MemoryTier
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import JobError, StorageError
@@ -36,6 +37,10 @@ from trainerd.system.resources import control_groups, memory_folders
 from trainerd.system.threads import Background
 
 RUN = "0123456789abcdef"
+
+
+def ignore(size: int) -> None:
+    """Take no note of what is written."""
 
 
 @pytest.fixture
@@ -86,6 +91,26 @@ def test_the_newest_state_in_memory_is_the_checkpoint_of_the_next_start(run: Run
     store = CheckpointStore(run)
     store.resumed(8)
     assert list(memory.iterdir()) == []
+
+
+@pytest.mark.parametrize("minima", [(6,), (6, 7)])
+def test_a_minimum_that_is_known_late_leaves_what_is_in_memory(run: RunDirectory, minima: tuple[int, ...]) -> None:
+    store = to_memory(run, 20)
+    for step in minima:
+        store.publish(FakeSnapshot(step, 1.0), About("minimum"))
+    assert started(run) == (20, "memory") and manifest.read(run.manifest(20)).before == minima[-1]
+
+
+def test_of_two_folders_the_newest_state_counts(
+    run: RunDirectory, memory: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A process of a user's session and one of a unit may have another folder each."""
+    first, second = memory / "first", memory / "second"
+    memory.mkdir(exist_ok=True)
+    for step, folders in ((7, [first, second]), (9, [second])):
+        MemoryTier(run, lambda folders=folders: folders).save(FakeSnapshot(step, 1.0), About("memory"), 5, ignore)
+    found = MemoryTier(run, lambda: [first, second]).newest()
+    assert found is not None and found.step == 9
 
 
 def test_a_run_without_a_checkpoint_resumes_from_memory_too(rundir: RunDirectory, memory: Path) -> None:
@@ -422,6 +447,29 @@ def test_a_killed_run_resumes_seconds_ago_and_ends_with_nothing_in_memory(
     assert list(memory.iterdir()) == [] and second.reporter.state.memory_tier == MemoryTierState()
 
 
+@pytest.mark.parametrize("save_model_secs", [0, "auto"])
+def test_a_save_that_ends_within_one_long_step_costs_its_share_too(
+    run: RunDirectory, memory: Path, clock: FakeTime, save_model_secs: Any
+) -> None:
+    """Steps of 3 s, each of which takes a second longer while a save is under way."""
+    writer, lost = WriterByHand(held=True), 0.0
+    found = life(run, clock, writer=writer, save_model_secs=save_model_secs, minima=False, disk_writes_per_day=1e6)
+
+    def on_step(step: int) -> None:
+        nonlocal lost
+        clock.now += 2.9
+        if writer.waiting:
+            clock.now, lost = clock.now + 1.0, lost + 1.0
+            writer.release()
+            writer.held = True
+        tick(step)
+
+    tick, found.session.on_step = found.session.on_step, on_step
+    found.run.config = replace(found.run.config, max_steps=400)
+    kill_at(found, 400)
+    assert 0 < lost < 0.04 * clock.now, "a share of 0.01 each, and the first ones, whose cost is not known"
+
+
 def test_it_is_turned_off_by_its_overhead(run: RunDirectory, memory: Path, clock: FakeTime) -> None:
     kill_at(life(run, clock, memory_overhead=0), 58)
     assert not memory.exists()
@@ -527,3 +575,14 @@ def test_commands_say_what_is_in_memory(run: RunDirectory, memory: Path, cli: Cl
     shutil.rmtree(memory)
     assert "the next start resumes from step 5" in cli("status", "--logdir", str(run.path))[1]
     assert "in memory" not in cli("checkpoints", "--logdir", str(run.path))[1]
+
+
+def test_a_rollback_that_is_repeated_leaves_behind_what_was_trained_since_in_memory_alone(
+    run: RunDirectory, cli: Cli
+) -> None:
+    logdir = ("--logdir", str(run.path))
+    CheckpointStore(run).publish(FakeSnapshot(7, 14.0), About("schedule"))
+    assert cli("rollback", "5", *logdir)[0] == cli("rollback", "7", "--line", "1", *logdir)[0] == 0
+    to_memory(run, 9, after=7)
+    assert cli("rollback", "7", "--line", "1", *logdir)[0] == 0 and started(run) == (7, "schedule")
+    assert [path.name for path in run.lines.glob("*/*-9.json")] == ["model.ckpt-9.json"], "and deletes nothing"

@@ -42,7 +42,7 @@ def newest_verified(rundir: RunDirectory, store: CheckpointStore, *, unmanaged: 
     _log_passed_over(rundir, catalogue)
     for bad, why in damaged.items():
         store.quarantine(bad, why)
-    if damaged:
+    if damaged or catalogue.passed_over is not None:  # of two that it does not list, a start would take neither
         _name(store, found.step)
     return found
 

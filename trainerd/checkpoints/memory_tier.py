@@ -175,12 +175,12 @@ class MemoryTier:
 
     def newest(self) -> StoredState | None:
         """Return the newest state in memory that verifies, of this run, in this boot; None if there is none."""
-        for folder in self._folders():
-            found = [each for name in _SLOTS if (each := _read(folder / name)) is not None]
-            for stored in sorted(found, key=lambda each: -each.step):  # the clock may have been set in between
-                with contextlib.suppress(DamagedError):
-                    manifests.verify(stored.manifest, stored.folder)
-                    return stored
+        slots = [folder / name for folder in self._folders() for name in _SLOTS]
+        found = [each for slot in slots if (each := _read(slot)) is not None]
+        for stored in sorted(found, key=lambda each: -each.step):  # the clock may have been set in between
+            with contextlib.suppress(DamagedError):
+                manifests.verify(stored.manifest, stored.folder)
+                return stored
         return None
 
     def clear(self) -> None:

@@ -20,7 +20,7 @@ from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.checkpoint_files import CheckpointFiles
 from trainerd.checkpoints.checkpoint_state import StateFile
 from trainerd.checkpoints.disk_space import DiskSpace, NoRoomError
-from trainerd.checkpoints.manifest import About, FileRecord, Manifest
+from trainerd.checkpoints.manifest import LOWEST, MINIMUM, About, FileRecord, Manifest
 from trainerd.checkpoints.memory_tier import MemoryTier
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.save_progress import SaveProgress
@@ -213,7 +213,7 @@ class CheckpointStore:
         if found is None or any(map(safe_paths.exists, left_behind)) or self._names_programs_own():
             return
         self._before = next(iter(catalogue.resume_order(rundir)), None)
-        if found.manifest.before != self._before or (self._before or 0) >= found.step:
+        if not self._has_only_minima_since(found.manifest.before) or (self._before or 0) >= found.step:
             return
         with storage(f"write the checkpoint of step {found.step} in {rundir.path}"):
             try:
@@ -232,6 +232,16 @@ class CheckpointStore:
             found.step,
             extra={"event": "checkpoint", "step": found.step, "reason": found.about.reason},
         )
+
+    def _has_only_minima_since(self, before: int | None) -> bool:
+        """Return whether all checkpoints since that of a step are minima, which are known and saved later."""
+        step = self._before
+        while step != before:
+            found = self._files.manifest(step) if step is not None else None
+            if found is None or found.reason not in (MINIMUM, LOWEST):
+                return False
+            step = found.before
+        return True
 
     def _note_best(self, new: Manifest) -> None:
         """Note a checkpoint that is better than all that there are."""
@@ -374,17 +384,19 @@ class CheckpointStore:
         """Name the checkpoint that exists now in `checkpoint`. Returns those that retention gives up.
 
         Those are not listed there any more: writing that file once instead of twice saves two fsyncs. If the file
-          cannot be written, and the next start finds this checkpoint all the same, that is logged, and the next save
-          writes the file. If the run had gone back, the next start would follow the old `checkpoint`: then the save has
-          failed.
+        cannot be written, and the next start finds this checkpoint all the same, that is logged, and the next save
+        writes the file. If the next start would not find it, since the run had gone back or the save before could not
+        write the file either, the save has failed, and leaves nothing.
         """
         try:
             given_up = self._files.deletable(current)
             self._write_state_file(current, without=given_up)
         except (OSError, StorageError) as error:
             if catalogue.resume_order(self._rundir)[:1] != [current]:
+                self._files.delete([current])
+                self._files.restore_aside(current)
                 raise
-            self._warn_untidy(error)
+            log.warning("%s does not name step %d yet: %s", self._rundir.checkpoint_state, current, error)
             return []
         return given_up
 

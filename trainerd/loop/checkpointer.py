@@ -168,7 +168,11 @@ class Checkpointer:
         self.lineage = found.lineage
         self._trained_before = found.trained_secs
         self._reporter.update(
-            step=found.step, metrics=dict(found.metrics), measured=dict(found.measured), last_checkpoint=self._last
+            step=found.step,
+            metrics=dict(found.metrics),
+            measured=dict(found.measured),
+            last_checkpoint=self._last,
+            memory_tier=MemoryTierState(),
         )
 
     def reconfigure(self, config: Config, policy: Policy) -> None:
@@ -246,7 +250,7 @@ class Checkpointer:
             return
         if self.is_busy and self._now is not None and self._now.is_to_memory:
             self.wait()
-            self._note_end(session)
+            self.note_end(session)
         if self.is_busy:
             if reason not in ("schedule", "retry"):
                 waiting = self._next.ids if self._next else []
@@ -359,27 +363,31 @@ class Checkpointer:
         self._left_out = StorageError(why)
         self.answers.give(ids, None, why)
 
-    def finish_save(self, session: Savable) -> bool:
-        """Take note of the save that ended. The loop calls this at every boundary.
+    def note_end(self, session: Savable) -> bool:
+        """Take note of what the save that ended has cost. Call it at each boundary, before another save may begin.
 
         Returns:
           Whether one has ended: what it cost may have changed the schedule.
+        """
+        if has_ended := self.cadence.is_saving and not self.is_busy:
+            is_made = self._now is not None and self._now.error is None
+            self.cadence.ended(ScheduleMark(session.step, self._training_time()), is_made=is_made)
+        return has_ended
+
+    def finish_save(self, session: Savable) -> bool:
+        """Take note of the save that ended, and begin the one that waits for it. The loop calls this at every boundary.
+
+        Returns:
+          Whether one has ended; see `note_end`.
 
         Raises:
           JobError: it was of a state that must not be saved.
         """
-        has_ended = self._note_end(session)
+        has_ended = self.note_end(session)
         self._require_sound()
         if self._next is not None and not self.is_busy:
             waiting, self._next = self._next, None
             self.start(session, waiting.about.reason, waiting.ids)
-        return has_ended
-
-    def _note_end(self, session: Savable) -> bool:
-        """Take note of what the save that ended has cost. Returns whether one has ended."""
-        if has_ended := self.cadence.is_saving and not self.is_busy:
-            is_made = self._now is not None and self._now.error is None
-            self.cadence.ended(ScheduleMark(session.step, self._training_time()), is_made=is_made)
         return has_ended
 
     def _require_sound(self) -> None:

@@ -230,6 +230,8 @@ class Run:
         if steps.then is not None:
             self._between(steps.last_step, steps.then)
         over = outcome.after(steps) or self._reached(steps.last_step)
+        if self.checkpointer.note_end(self.session):  # before the services: another save may begin there
+            self._set_schedules()
         self._run_due(steps.last_step, is_over=over is not None)
         return over or self._reached(steps.last_step) or self._serve(self._flag.take())
 

@@ -9,6 +9,7 @@ import uuid
 import click
 
 from trainerd.checkpoints import catalogue
+from trainerd.checkpoints.memory_tier import MemoryTier
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.cli import chosen, options, requests
 from trainerd.cli.advice import how_to_start
@@ -49,7 +50,10 @@ def command(where: str, metric: str | None, line: int | None, run: options.RunOp
     if holder is None and rollback.is_under_way(asked) and _is_ours(asked):
         finished = _finish(asked)
     target = RollbackTarget(choose(rundir, where, metric, line), line)
-    if finished == target or (holder is None and rollback.is_at(asked, target)):  # the same command again
+    is_there = holder is None and rollback.is_at(asked, target)
+    if is_there and MemoryTier(asked).newest() is not None:  # a killed process has trained since
+        is_there, target = False, RollbackTarget(target.step)  # which is of the present line now
+    if finished == target or is_there:  # the same command again
         say(f"went back to {target}. {start} resumes from there.")
         return
     goes_back_here = holder is None and _is_ours(asked)
