@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -108,7 +109,7 @@ def test_of_two_folders_the_newest_state_counts(
     first, second = memory / "first", memory / "second"
     memory.mkdir(exist_ok=True)
     for step, folders in ((7, [first, second]), (9, [second])):
-        MemoryTier(run, lambda folders=folders: folders).save(FakeSnapshot(step, 1.0), About("memory"), 5, ignore)
+        MemoryTier(run, partial(list, folders)).save(FakeSnapshot(step, 1.0), About("memory"), 5, ignore)
     found = MemoryTier(run, lambda: [first, second]).newest()
     assert found is not None and found.step == 9
 
