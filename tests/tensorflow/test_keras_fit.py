@@ -72,15 +72,19 @@ class Endless(keras.utils.PyDataset):  # type: ignore[misc]
 
 
 class Halves(keras.utils.PyDataset):  # type: ignore[misc]
-    """Batches of two lengths, which notes the ends of epochs."""
+    """Batches of several lengths, which come in another order after each beginning and each end of an epoch."""
 
-    ended = 0
+    begun = ended = 0
 
     def __len__(self) -> int:
         return 4
 
     def __getitem__(self, at: int) -> tuple[Any, Any]:
+        at = (at + self.begun + 2 * self.ended) % 4
         return X[15 * at : 15 * at + 15 - at], Y[15 * at : 15 * at + 15 - at]
+
+    def on_epoch_begin(self) -> None:
+        self.begun += 1
 
     def on_epoch_end(self) -> None:
         self.ended += 1
@@ -212,7 +216,9 @@ def test_an_epoch_of_python_batches_restarts_where_it_was_interrupted(
         run(Stops(6))
     run()
     assert ends == [4, 6 + 4, 6 + 4 + 4]
-    assert "the position in a Halves with an `on_epoch_end` cannot be saved: a resume restarts the epoch" in caplog.text
+    assert (
+        "the position in a Halves with an `on_epoch_begin` cannot be saved: a resume restarts the epoch" in caplog.text
+    )
 
 
 class Numbered(keras.utils.PyDataset):  # type: ignore[misc]

@@ -79,6 +79,37 @@ def test_metrics_in_progress_resume(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- what it does not take
 
 
+class StopsAfter(keras.callbacks.Callback):  # type: ignore[misc]
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self.step = step
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.model.stop_training = int(self.model.optimizer.iterations) == self.step
+
+
+def test_a_stop_within_an_epoch_is_remembered_before_the_end_of_that_epoch(tmp_path: Path) -> None:
+    """It may fail, or be given up by a pause: the next start does that end, and no step."""
+
+    def make(step: int) -> trainerd.KerasJob:
+        return trainerd.KerasJob(a_line(), shuffled(), callbacks=[StopsAfter(step)], epochs=4)
+
+    session = opened(make(8))
+    first = session.run_until(100)
+    assert first.then is not None
+    first.then()
+    expected = session.run_until(100)
+    assert session.step == 8 and expected.then is not None
+    session.snapshot().write(tmp_path / "model.ckpt-8", lambda size: None)
+    same, other = opened(make(8)), opened(make(15))
+    same.restore(tmp_path / "model.ckpt-8")
+    again = same.run_until(100)
+    assert again.then is not None and again.then() == expected.then()
+    assert same.run_until(100).over == "a callback stopped the training in epoch 2" and same.step == 8
+    other.restore(tmp_path / "model.ckpt-8")
+    assert train(other) == "a callback stopped the training in epoch 3" and other.step == 15
+
+
 class Fails(keras.callbacks.Callback):  # type: ignore[misc]
     def __init__(self, method: str = "on_epoch_end") -> None:
         super().__init__()

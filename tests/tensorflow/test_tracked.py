@@ -14,6 +14,7 @@ import tensorflow as tf
 import trainerd
 from tests.tensorflow.models import Heads
 from trainerd.errors import DataError, StorageError
+from trainerd.sessions.tf2.numbers import Numbers
 
 X = np.random.default_rng(1).normal(size=(8, 4)).astype(np.float32)
 
@@ -269,3 +270,28 @@ def test_a_fit_whose_model_has_lost_a_part_is_refused_after_a_step_and_saves_not
     with pytest.raises(DataError, match="hidden/model/heads/c"):
         fit("ab", 2)
     assert steps == [5, 6] and [path.name for path in tmp_path.glob("*.index")] == ["model.ckpt-5.index"]
+
+
+class Warmup(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
+    """Has no `get_config`, as those of many tutorials."""
+
+    def __call__(self, step: Any) -> Any:
+        return 0.1 * tf.minimum(tf.cast(step, tf.float32) / 10.0, 1.0)
+
+
+class Several(keras.optimizers.SGD):  # type: ignore[misc]
+    """Has no learning rate of its own, as Keras's MultiOptimizer."""
+
+    @property
+    def learning_rate(self) -> Any:
+        raise AttributeError("Learning rate cannot be accessed.")
+
+
+def test_a_learning_rate_can_be_set_where_it_is_a_variable() -> None:
+    def read(rate: Any) -> dict[str, Any]:
+        return Numbers({"optimizer": keras.optimizers.Adam(rate)}, {}).read()
+
+    assert read(0.5)["learning_rate"].value == 0.5
+    for scheduled in (Warmup(), keras.optimizers.schedules.CosineDecay(0.1, 9), lambda: 0.5):
+        assert "follows a schedule" in (read(scheduled)["learning_rate"].fixed or "")
+    assert Numbers({"optimizer": Several()}, {}).read() == {}

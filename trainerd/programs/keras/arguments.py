@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from trainerd.errors import EntryError
 from trainerd.job.definition import KerasJob
-from trainerd.programs.keras.batches import of_python
+from trainerd.programs.keras.batches import hooks_of, of_python
 from trainerd.text import an
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def as_job(
         if made is not None:
             x, others["steps_per_epoch"] = made.dataset, others["steps_per_epoch"] or made.steps_per_epoch
             if not made.is_exact:
-                why = " with an `on_epoch_end`" if isinstance(given, keras.utils.PyDataset) else ""
+                why = f" with an `{hooks_of(given)[0]}`" if isinstance(given, keras.utils.PyDataset) else ""
                 log.warning(_RESTARTS, kind, why, extra={"event": "input"})
         data = x if class_weight is None else x.map(_Weighted(class_weight))
         return KerasJob(model, data, validation_data, **others), made is None or made.is_exact

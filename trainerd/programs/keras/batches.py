@@ -43,7 +43,7 @@ def of_python(x: Any, *, shuffle: bool) -> PythonBatches | None:
       EntryError: it has no batch.
     """
     if isinstance(x, keras.utils.PyDataset):
-        if type(x).on_epoch_end is keras.utils.PyDataset.on_epoch_end:
+        if not hooks_of(x):
             return _by_number(x, shuffle=shuffle)
         return PythonBatches(_of_batches(_Batches(x, shuffle=shuffle)))
     if isinstance(x, Iterator):
@@ -53,10 +53,16 @@ def of_python(x: Any, *, shuffle: bool) -> PythonBatches | None:
     return None
 
 
+def hooks_of(batches: Any) -> list[str]:
+    """Return the methods of a PyDataset that change it between epochs."""
+    names = ("on_epoch_begin", "on_epoch_end")
+    return [name for name in names if getattr(type(batches), name) is not getattr(keras.utils.PyDataset, name)]
+
+
 def _by_number(batches: Any, *, shuffle: bool) -> PythonBatches:
     """Return a dataset that asks for each batch by its number, so that its position is a number.
 
-    A PyDataset that changes something at the end of an epoch has a state, which this would not save.
+    A PyDataset that changes something between epochs has a state, which this would not save.
     """
     count = _count_of(batches)
     first = [_arrays(batches[number]) for number in range(min(count, _LOOKS_AT))]
@@ -78,13 +84,18 @@ def _by_number(batches: Any, *, shuffle: bool) -> PythonBatches:
 
 
 class _Batches:
-    """Yields each batch of a PyDataset once, and then ends its epoch."""
+    """Yields each batch of a PyDataset once in an epoch, and calls its hooks as Keras does."""
 
     def __init__(self, batches: Any, *, shuffle: bool) -> None:
         self.batches = batches
         self._random = np.random.default_rng(0) if shuffle else None
+        self._has_begun = False
 
     def __call__(self) -> Iterator[Any]:
+        if not self._has_begun:
+            self._has_begun = True
+            self.batches.on_epoch_end()  # `fit` calls it before the first epoch too
+        self.batches.on_epoch_begin()
         order = range(self.batches.num_batches)
         for number in order if self._random is None else self._random.permutation(order):
             yield self.batches[int(number)]

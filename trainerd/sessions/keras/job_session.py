@@ -162,10 +162,10 @@ class KerasJobSession(FunctionSession):
         progress, before = self._progress, self.step
         if progress.epoch_began is None:
             self._begin_epoch(before)
-            if self._model.stop_training:  # a callback wants no epoch: `fit` does one step, and then looks
-                limit = min(limit, before + 1)
         self._require_same()
         assert progress.epoch_began is not None
+        if self._model.stop_training:  # `fit` does one step of an epoch, and then looks
+            limit = min(limit, max(before, progress.epoch_began + 1))
         if self._bar is not None:
             self._bar.begin(progress.epoch, self._keras.epochs or 0, progress.epoch_began, self._epoch_steps)
         end = progress.epoch_began + self._epoch_steps if self._epoch_steps else math.inf
@@ -219,7 +219,9 @@ class KerasJobSession(FunctionSession):
         """Return whether only the end of an epoch is left to do."""
         if progress.epoch_began is None:
             return False
-        return progress.logs is not None or self.step - progress.epoch_began == (self._epoch_steps or self._size)
+        if progress.stops or progress.logs is not None:
+            return True
+        return self.step - progress.epoch_began == (self._epoch_steps or self._size)
 
     def _follow(self, prefix: Path, saved: Progress) -> None:
         """Begin after another call of `fit`, whose checkpoint this is.
@@ -484,7 +486,7 @@ class KerasJobSession(FunctionSession):
             progress.passes += 1
             progress.input_began = step
             self._loop.enter()
-        progress.epoch, progress.epoch_began, progress.logs = progress.epoch + 1, None, None
+        progress.epoch, progress.epoch_began, progress.logs, progress.stops = progress.epoch + 1, None, None, False
         progress.batch_began = False  # of one that the data had no more
         return {EPOCH: float(progress.epoch), **metrics}
 
@@ -541,6 +543,8 @@ class KerasJobSession(FunctionSession):
     def _read_progress(self) -> Any:
         memory = self._memory() if self._before is None else self._before
         progress = vars(self._progress) | {"given": saveable(self._given())}  # the end of the epoch may be left
+        if self._model.stop_training and self._progress.epoch_began is not None:
+            progress |= {"stops": True, "settings": self._callbacks.settings}
         return {"progress": progress, "callbacks": memory}
 
     def _memory(self) -> Any:
@@ -558,9 +562,13 @@ class KerasJobSession(FunctionSession):
         self._take(dataclasses.replace(Progress(**values["progress"]), data=self._progress.data))
         self._callbacks.remember(values["callbacks"])
         self._remembered = None
-        if self._progress.stopped and packed(self._progress.settings) != packed(self._callbacks.settings):
-            log.info("%s; the callbacks have changed since, so training continues", self._progress.stopped)
-            self._progress.stopped = ""
+        stops = bool(self._progress.stopped or self._progress.stops)
+        if stops and packed(self._progress.settings) != packed(self._callbacks.settings):
+            why = self._progress.stopped or f"a callback wanted to stop in epoch {self._progress.epoch + 1}"
+            log.info("%s; the callbacks have changed since, so training continues", why)
+            self._progress.stopped, self._progress.stops = "", False
+        if self._progress.stops:
+            self._model.stop_training = True
 
 
 def name_of(number: int) -> str:

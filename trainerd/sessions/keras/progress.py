@@ -27,9 +27,10 @@ class Progress:
       input_began: the global step at which the data was begun.
       passes: how often the data was begun before.
       batch_began: whether `on_train_batch_begin` was called for the next batch.
+      stops: whether a callback wants the training to stop after the epoch that is under way.
       logs: the metrics of an epoch whose end is under way; None if none is.
       stopped: why training is over, if a callback stopped it; empty otherwise.
-      settings: the arguments of the callbacks that stopped it.
+      settings: the arguments of the callbacks that stopped it, or want to.
       epoch_logs: the metrics of the last epoch that has ended.
       given: the logs of the last step.
       told: the global step at which `on_train_end` was last called; None if it never was. Checkpoints hold this name.
@@ -47,6 +48,7 @@ class Progress:
     input_began: int = 0
     passes: int = 0
     batch_began: bool = False
+    stops: bool = False
     logs: dict[str, Any] | None = None
     stopped: str = ""
     settings: Any = None

@@ -36,10 +36,11 @@ class Numbers:
             for name, own in self._own.items()
         }
         for name, optimizer in self._optimizers.items():
-            if _has_schedule(optimizer):
+            rate = optimizer.learning_rate
+            if isinstance(rate, keras.Variable):
+                found[name] = number(name, float(rate.numpy()))
+            else:  # the value of a schedule at this step
                 found[name] = Number(math.nan, fixed=_SCHEDULED)
-            else:
-                found[name] = number(name, float(optimizer.learning_rate.numpy()))
         return found
 
     def assign(self, name: str, value: float) -> None:
@@ -52,11 +53,12 @@ class Numbers:
 
 
 def _optimizers(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the optimizers of a state, with the name of the part that they are in."""
+    """Yield the optimizers of a state that have a learning rate, with the name of the part that they are in."""
     for name, part in state.items():
         found = part if isinstance(part, keras.optimizers.Optimizer) else getattr(part, "optimizer", None)
-        if isinstance(found, keras.optimizers.Optimizer):
-            yield name, getattr(found, "inner_optimizer", found)
+        found = getattr(found, "inner_optimizer", found)
+        if isinstance(found, keras.optimizers.Optimizer) and hasattr(found, LEARNING_RATE):  # a MultiOptimizer has none
+            yield name, found
 
 
 def _named(found: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
@@ -64,7 +66,3 @@ def _named(found: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
     distinct = {id(optimizer): (name, optimizer) for name, optimizer in found}.values()
     for name, optimizer in distinct:
         yield (LEARNING_RATE if len(distinct) == 1 else f"{name}.{LEARNING_RATE}"), optimizer
-
-
-def _has_schedule(optimizer: Any) -> bool:
-    return isinstance(optimizer.get_config().get(LEARNING_RATE), dict)
