@@ -90,6 +90,21 @@ class Halves(keras.utils.PyDataset):  # type: ignore[misc]
         self.ended += 1
 
 
+class Augments(keras.utils.PyDataset):  # type: ignore[misc]
+    """Batches that differ each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rng = np.random.default_rng(3)
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, at: int) -> tuple[Any, Any]:
+        batch = X[8 * at : 8 * at + 8]
+        return batch + self.rng.normal(size=batch.shape) + np.random.normal(), Y[8 * at : 8 * at + 8]
+
+
 def generated() -> Any:
     while True:
         yield from ((X[at : at + 8], Y[at : at + 8].astype(np.float64)) for at in range(0, 56, 8))
@@ -197,6 +212,14 @@ def test_a_step_that_python_runs_resumes_in_mid_epoch(tmp_path: Path, caplog: py
     parts, found = run(tmp_path / "parts")
     assert_same(whole, parts)
     assert found == expected and "the training step cannot be traced" in caplog.text
+
+
+def test_random_numbers_of_batches_that_no_checkpoint_holds_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainerd.keras.fit(a_line(), Augments(), verbose=0, logdir=tmp_path)
+    said = "no checkpoint holds what the batches of an Augments use: rng (of the type Generator); its place in"
+    assert said in caplog.text
 
 
 def test_an_epoch_of_python_batches_restarts_where_it_was_interrupted(

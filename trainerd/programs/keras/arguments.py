@@ -12,12 +12,16 @@ import tensorflow as tf
 
 from trainerd.errors import EntryError
 from trainerd.job.definition import KerasJob
-from trainerd.programs.keras.batches import hooks_of, of_python
+from trainerd.programs.keras.batches import hooks_of, kept_by, of_python
 from trainerd.text import an
 
 log = logging.getLogger(__name__)
 
 _RESTARTS = "the position in a %s%s cannot be saved: a resume restarts the epoch that was interrupted"
+_DIFFERS = (
+    "no checkpoint holds what the batches of %s use: %s. A run that resumes trains on other batches than one without a "
+    "pause. Augment with Keras's layers in the model: their random numbers are saved"
+)
 _BATCH_SIZE = 32  # Keras's default, for arrays
 
 
@@ -59,6 +63,8 @@ def as_job(
             if not made.is_exact:
                 why = f" with an `{hooks_of(given)[0]}`" if isinstance(given, keras.utils.PyDataset) else ""
                 log.warning(_RESTARTS, kind, why, extra={"event": "input"})
+            elif kept := kept_by(given):
+                log.warning(_DIFFERS, an(kind), "; ".join(kept), extra={"event": "input"})
         data = x if class_weight is None else x.map(_Weighted(class_weight))
         return KerasJob(model, data, validation_data, **others), made is None or made.is_exact
     if isinstance(x, tf.distribute.DistributedDataset):

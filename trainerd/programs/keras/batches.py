@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainerd.errors import EntryError
+from trainerd.job.outside_state import functions_of, kept_outside
 from trainerd.sessions.input.shuffled_indices import shuffled_indices
 
 _LOOKS_AT = 2  # batches, to find out which dimensions differ, as Keras does
@@ -57,6 +59,18 @@ def hooks_of(batches: Any) -> list[str]:
     """Return the methods of a PyDataset that change it between epochs."""
     names = ("on_epoch_begin", "on_epoch_end")
     return [name for name in names if getattr(type(batches), name) is not getattr(keras.utils.PyDataset, name)]
+
+
+def kept_by(batches: Any) -> list[str]:
+    """Return what a PyDataset keeps and no checkpoint holds, such as a generator of random numbers, in words."""
+    own = [
+        f"{name} (of the type {type(value).__name__})"
+        for name, value in vars(batches).items()
+        if isinstance(value, np.random.Generator | np.random.RandomState | random.Random)
+    ]
+    kinds = [each for each in type(batches).__mro__ if each is not object and not each.__module__.startswith("keras.")]
+    functions = [found for kind in kinds for name, found in functions_of(kind) if name != "__init__"]
+    return [*own, *kept_outside(functions, batches, lambda value: False)]
 
 
 def _by_number(batches: Any, *, shuffle: bool) -> PythonBatches:
