@@ -259,6 +259,20 @@ def test_predictions_that_are_no_columns_are_refused(trained: Any, tmp_path: Pat
     assert says in str(raised.value)
 
 
+def test_predictions_go_to_where_a_link_leads_and_into_a_pipe(trained: Any, tmp_path: Path) -> None:
+    """As root, `-o /dev/stdout` must not replace the device."""
+    config, rundir, checkpoint = trained(Exportable(predict=lambda: {"a": [1, 2]}))
+    link, pipe = tmp_path / "link.csv", tmp_path / "pipe"
+    link.symlink_to("out.csv")
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    for output in (link, pipe):
+        assert predict(config, rundir, checkpoint, output) == 2
+    written = os.read(reader, 100)
+    os.close(reader)
+    assert link.is_symlink() and (tmp_path / "out.csv").read_bytes() == written and pipe.is_fifo()
+
+
 DIGEST = "another"
 MODEL = keras.Sequential([keras.Input([2]), keras.layers.Dense(1, use_bias=False)])
 

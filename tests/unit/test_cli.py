@@ -603,3 +603,26 @@ def test_many_checkpoints_are_reported_in_a_line_that_can_be_read(cli: Cli, rund
     for step in range(100):
         rundir.manifest(step).write_text("{}")
     assert "80 and 80 older ones." in cli("pin", "1000", "--logdir", str(rundir.path))[1]
+
+
+def test_a_command_in_a_folder_that_was_removed_says_so(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for command in ("status", "check", "checkpoints"):
+        code, text = cli(command)
+        assert (code, text) == (64, "trainerd: the current folder was removed. Go to another one with `cd`.\n")
+
+
+def test_commands_find_checkpoints_that_a_program_names_otherwise(cli: Cli, tmp_path: Path) -> None:
+    rundir = RunDirectory(tmp_path / "run", "translate.ckpt")
+    rundir.create()
+    for step in (100, 200):
+        CheckpointStore(rundir).publish(FakeSnapshot(step, 1.0), About("schedule"))
+    where = ("--logdir", "run")
+    assert "200" in cli("checkpoints", *where)[1] and cli("pin", "100", *where)[0] == 0 and rundir.pinned() == {100}
+    assert cli("rollback", "100", *where)[0] == 0 and rundir.steps() == [100]
+    rundir.checkpoint_state.write_text('model_checkpoint_path: "other-7"\n')  # without a manifest
+    assert cli("checkpoints", *where)[0] == 69

@@ -52,6 +52,8 @@ def test_paths_start_at_the_folder_of_the_job(tmp_path: Path) -> None:
     assert parse.load_rundir(tmp_path / "sweeps" / "trainerd.toml") == tmp_path / "b"
     script = load(tmp_path / "sweeps", 'entry = "a/train.py"\nlogdir = "b"\njob_folder = ".."\n')
     assert script.script_path == tmp_path / "a/train.py"
+    with pytest.raises(ConfigError, match=r"job_folder: .* begins with the home directory of a user who has none here"):
+        load(tmp_path, MINIMAL + 'job_folder = "~nosuchuser/a"\n')
 
 
 def test_every_mistake_is_reported_at_once(tmp_path: Path) -> None:

@@ -259,6 +259,18 @@ def test_permissions_of_config_and_folder(open_rundir: RunDirectory) -> None:
     assert not [*permissions.of_config(config, OTHER), *permissions.of_folder(rundir.path, OTHER)]
 
 
+def test_files_that_a_run_replaces_meanwhile_are_no_finding(rundir: RunDirectory) -> None:
+    class Looks(User):
+        def can(self, path: Path, wanted: int) -> bool:
+            for each in rundir.path.iterdir():
+                each.unlink()
+            return False
+
+    for name in ("a", "b"):
+        (rundir.path / name).touch()
+    assert list(permissions.of_files(rundir.path, Looks(0, frozenset()), [])) == []
+
+
 def test_permissions_of_files(rundir: RunDirectory) -> None:
     rundir.path.chmod(0o777)
     for path, mode in ((rundir.state, 0o600), (rundir.log, 0o644), (rundir.events, 0o666)):

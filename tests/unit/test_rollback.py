@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -573,6 +573,17 @@ def test_a_start_that_fails_to_go_back_is_as_before_and_the_next_one_goes_back(
     assert steps_of(rundir) == [10] and not rundir.rollback.exists()
 
 
+def test_a_start_answers_the_command_whose_rollback_it_serves(rundir: RunDirectory) -> None:
+    """The command may be typed while the process still starts. Without an answer it would ask again."""
+    write(rundir, 10, 20, 30)
+    given = list[tuple[Sequence[str], int | None, str | None]]()
+    for target, request_id in ((10, "one"), (99, "two")):
+        RollbackRequest(RollbackTarget(target), request_id).write(rundir)
+        rollback.finish_at_start(rundir, CheckpointStore(rundir), lambda *answer: given.append(answer))
+    assert given[0] == (["one"], 10, None) and given[1][:2] == (["two"], None)
+    assert "has no checkpoint of step 99" in str(given[1][2]) and steps_of(rundir) == [10]
+
+
 def test_a_run_that_fails_to_go_back_trains_on(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     life = Life(rundir, {"max_steps": 50, **KEEPS}, steered=True)
     monkeypatch.setattr(life.run.store, "name", lambda step: (_ for _ in ()).throw(StorageError("full")))
@@ -709,6 +720,10 @@ def test_the_best_of_several_that_are_kept_is_the_best(cli: Cli, tmp_path: Path)
         store.publish(FakeSnapshot(at, 1.0), About("schedule", {"loss": loss}, fingerprint=made_with))
     code, printed = cli("rollback", "best", "--logdir", "run")
     assert code == 0 and "went back to step 30." in printed
+    config = 'entry = "job:job"\nlogdir = "run"\n[checkpoint]\nbest = "max loss"\n'  # which a person has changed since
+    (tmp_path / "trainerd.toml").write_text(config)
+    code, printed = cli("rollback", "best")
+    assert code == 0 and "went back to step 10." in printed
 
 
 def test_a_step_of_a_thousand_digits_is_none(cli: Cli, tmp_path: Path) -> None:

@@ -414,6 +414,20 @@ def test_silence_counts_as_gone() -> None:
     other.close()
 
 
+def test_a_large_message_is_heard_while_it_arrives() -> None:
+    """The state of a worker's input may take longer than a heartbeat."""
+    other, one = socket.socketpair()
+    now = 0.0
+    peer = Peer(Wire(one, patience=1.0), "worker 7", heartbeat_secs=1e9, timer=lambda: now)
+    told_of_the_end(peer)
+    other.sendall((1000).to_bytes(8, "big"))
+    for now in (1.0, 2.0, 3.0):
+        other.sendall(b"0")
+        wait_for(lambda now=now: peer.heard_at == now, "a part of a message")  # type: ignore[misc]
+    peer.close()
+    other.close()
+
+
 def test_a_process_that_stood_still_itself_does_not_blame_the_other() -> None:
     one, other = wires()
     times = iter([0.0, 0.0, 50.0, 50.1, 100.0])

@@ -209,7 +209,7 @@ class Agent:
     ) -> Candidate:
         noted = self._notes.entries.get(name)
         before = noted.progress if noted is not None and noted.logdir == entry.logdir else EntryProgress()
-        if run.unread and before.stage.is_on:  # it may train
+        if run.unread and before.stage.is_on and self._runs[name].is_here() is not False:  # it may train
             return Candidate(name, entry, before, WhenVerdict(True))
         verdict = judge(entry, before, is_training=seen.is_running)
         if run.is_running and not seen.is_running and run.state is not None:

@@ -6,6 +6,7 @@ are there. What trains and got none is paused: a pause is exact, so a place can 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -82,10 +83,14 @@ class Candidate:
         return ""
 
     @property
+    def has_begun(self) -> bool:
+        """True if its process has done a step: before that it counts as one that has taken no memory yet."""
+        return self.progress.stage in (Stage.TRAINING, Stage.PAUSING) and self.progress.turns > 0
+
+    @property
     def held_bytes(self) -> int:
-        """The memory that its process has taken: one that has not begun has none yet."""
-        has_begun = self.progress.stage in (Stage.TRAINING, Stage.PAUSING)
-        return self.progress.memory_bytes if has_begun else 0
+        """The memory that its process has taken."""
+        return self.progress.memory_bytes if self.has_begun else 0
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,7 @@ def decide(candidates: Sequence[Candidate], room: Room, now: float) -> dict[str,
         (each for each in candidates if each.name not in barred and _is_wanted(each)),
         key=lambda each: _rank(each, room, now),
     )
-    granted, refused = _share_out(ranked, room)
+    granted, refused = _share_out(ranked, room, {each.name for each in candidates if each.is_on})
     takers = [name for name in granted if not stages[name].is_on]
     found = {each.name: _decision(each, barred, granted, refused, takers, candidates, room) for each in candidates}
     renewed = [each for each in candidates if each.name in granted and _is_turn_over(each, room, now)]
@@ -169,12 +174,19 @@ def _rank(each: Candidate, room: Room, now: float) -> tuple[float, ...]:
 
 def _is_turn_over(each: Candidate, room: Room, now: float) -> bool:
     progress = each.progress
-    has_begun = progress.stage is Stage.TRAINING and progress.turns > 0
-    return room.share_secs is not None and has_begun and now - progress.turn_began >= room.share_secs
+    is_training = progress.stage is Stage.TRAINING and each.has_begun
+    return room.share_secs is not None and is_training and now - progress.turn_began >= room.share_secs
 
 
-def _share_out(ranked: Sequence[Candidate], room: Room) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+def _share_out(
+    ranked: Sequence[Candidate], room: Room, on: set[str]
+) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
     """Give each entry in its rank what it needs.
+
+    Args:
+      ranked: the entries that may train.
+      room: what the machine has.
+      on: the entries whose process runs, or is about to.
 
     Returns:
       The GPUs of those that got all they need, and why the others did not.
@@ -187,17 +199,22 @@ def _share_out(ranked: Sequence[Candidate], room: Room) -> tuple[dict[str, tuple
     free = sorted(room.gpus, key=lambda gpu: -holders.get(gpu, len(ranked)))
     for each in ranked:
         gpus, no_gpus = each.choose_gpus(free, room)
-        if not each.progress.is_by_hand and (lack := _lack(each, slots, no_gpus, memory, room)) is not None:
+        available = None if each.is_on and not each.has_begun else memory
+        if not each.progress.is_by_hand and (lack := _lack(each, slots, no_gpus, available, room)) is not None:
             refused[each.name] = lack or f"waits for a slot: {_names(list(granted))} first"
             continue
         slots, memory = slots - 1, memory - each.progress.memory_bytes
         free = [gpu for gpu in free if gpu not in gpus]
         granted[each.name] = gpus
+    if not granted and not on:  # waiting gets nobody more memory
+        alone = ((each, *each.choose_gpus(room.gpus, room)) for each in ranked)
+        fits = ((each.name, gpus) for each, gpus, none in alone if _lack(each, room.slots, none, None, room) is None)
+        granted.update(itertools.islice(fits, 1))
     return granted, refused
 
 
-def _lack(each: Candidate, slots: int, no_gpus: str, memory: int, room: Room) -> str | None:
-    """Return what an entry lacks, empty for a slot; None if it lacks nothing."""
+def _lack(each: Candidate, slots: int, no_gpus: str, memory: int | None, room: Room) -> str | None:
+    """Return what an entry lacks, empty for a slot; None if it lacks nothing. Memory that is None is enough."""
     need = each.progress.memory_bytes
     wanted = each.entry.gpus_of(len(room.gpus))
     if not each.is_on and wanted > len(room.gpus):
@@ -206,7 +223,7 @@ def _lack(each: Candidate, slots: int, no_gpus: str, memory: int, room: Room) ->
         return ""
     if no_gpus:
         return no_gpus
-    if each.progress.stage is not Stage.STARTING and need > memory:
+    if memory is not None and need > memory:
         return f"waits for memory: it needs {size(need)}, and {size(max(0, memory))} are available"
     return None
 

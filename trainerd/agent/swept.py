@@ -109,7 +109,7 @@ class Promotions:
         self, queue: QueueFolder, clock: Callable[[], float] = time.time, timer: Callable[[], float] = time.monotonic
     ) -> None:
         self._queue, self._clock, self._timer = queue, clock, timer
-        self._seen: dict[str, object] = {}  # of each sweep: what is over, and its own files
+        self._seen: dict[str, object] = {}  # of each sweep: what is over, its entries, and its own files
         self._choosing: dict[str, AgentCommand] = {}
         self._failures: dict[str, int] = {}  # of the last choices, in a row
         self._again_at: dict[str, float] = {}
@@ -137,7 +137,7 @@ class Promotions:
                 del each[folder]
         for folder, stages_now in found.items():
             over = {name: stage for name, stage in stages_now.items() if stage in _OVER}
-            seen = over, stamp_of(Path(folder, spec.NAME)), stamp_of(Path(folder, rungs.NAME))
+            seen = over, stages_now.keys(), stamp_of(Path(folder, spec.NAME)), stamp_of(Path(folder, rungs.NAME))
             is_due = seen != self._seen.get(folder) and self._timer() >= self._again_at.get(folder, 0.0)
             if is_due and folder not in self._choosing and self._promote(folder, entries, stages_now, at_a_time):
                 self._seen[folder] = seen

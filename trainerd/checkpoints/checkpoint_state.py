@@ -5,12 +5,15 @@ The format is the text form of tensorflow/python/training/checkpoint_state.proto
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainerd.errors import ConfigError, StorageError
 from trainerd.rundir.paths import RunDirectory
+from trainerd.system import safe_paths
 from trainerd.system.durable_files import is_damage, storage_error
 from trainerd.system.regular_files import read_regular
 
@@ -50,6 +53,17 @@ def named(path: Path) -> str | None:
     """
     found = [_name(said, path.parent) for key, said in _lines(path) if key == _NAMED]
     return found[-1] if found else None
+
+
+def run_directory(path: Path) -> RunDirectory:
+    """Return a run directory with the basename of its checkpoints: that of the one that `checkpoint` names, if that has
+    a manifest. A program may have chosen another basename than the usual one."""
+    with contextlib.suppress(StorageError, ConfigError):
+        name = named(RunDirectory(path).checkpoint_state) or ""
+        basename, _, step = name.rpartition("-")
+        if basename and step.isdecimal() and safe_paths.is_file(path / f"{name}.json"):
+            return RunDirectory(path, basename)
+    return RunDirectory(path)
 
 
 def leads_out(path: Path) -> bool:

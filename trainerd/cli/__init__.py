@@ -48,6 +48,9 @@ def _run(arguments: list[str] | None) -> None:
         _drop(sys.stdout)
         sys.exit(0)
     except OSError as error:
+        if error.errno == errno.ENOENT and error.filename is None:  # of os.getcwd
+            say("trainerd: the current folder was removed. Go to another one with `cd`.", err=True)
+            sys.exit(UsageError.exit_code)
         if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EIO):
             traceback.print_exc()
             sys.exit(TrainerdError.exit_code)

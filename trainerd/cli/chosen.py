@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -11,8 +13,10 @@ from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.manifest import Manifest
 from trainerd.cli import as_owner, completion, options
 from trainerd.cli.usage import Whole
+from trainerd.config import parse as configs
+from trainerd.config.metric_goals import Best
 from trainerd.config.schema import Config
-from trainerd.errors import NotRunningError, UsageError
+from trainerd.errors import NotRunningError, TrainerdError, UsageError
 from trainerd.history.choice import BEST, MINIMUM, choose
 from trainerd.history.rollback import RollbackTarget, require_target
 from trainerd.rundir.paths import RunDirectory
@@ -84,7 +88,7 @@ def job_at(run: options.RunOptions, where: str | None, metric: str | None) -> tu
     config = options.config_of_run(run)
     rundir = options.find_rundir(run)
     as_owner.require_own_job(rundir, config)
-    found = _checkpoint(rundir, where, metric)
+    found = _checkpoint(rundir, where, metric, config.parsed_best())
     os.chdir(config.folder)
     return config, rundir, found
 
@@ -113,7 +117,17 @@ def _best_of_sweep(run: options.RunOptions, where: str | None, metric: str | Non
     return options.RunOptions(config), metric
 
 
-def _checkpoint(rundir: RunDirectory, where: str | None, metric: str | None) -> Manifest:
+def configured_best(run: options.RunOptions, rundir: RunDirectory) -> Best | None:
+    """Return the goal of `best` in the config of a run; None if it names none, or is not known or cannot be read."""
+    path = run.config_path or options.config_of_start(run.logdir) or Path(configs.NAME)
+    with contextlib.suppress(TrainerdError):
+        config = configs.load(path)
+        if config.rundir.resolve() == rundir.path.resolve():
+            return config.parsed_best()
+    return None
+
+
+def _checkpoint(rundir: RunDirectory, where: str | None, metric: str | None, best: Best | None) -> Manifest:
     """Return the checkpoint that is meant; it is verified."""
     if where is None and metric is None:
         newest = catalogue.newest(rundir)
@@ -124,4 +138,4 @@ def _checkpoint(rundir: RunDirectory, where: str | None, metric: str | None) -> 
         raise UsageError(
             f"expected a step, `{BEST}` or `{MINIMUM}`, got {where!r}. For the newest checkpoint, leave STEP out."
         )
-    return require_target(rundir, RollbackTarget(choose(rundir, where or BEST, metric)))
+    return require_target(rundir, RollbackTarget(choose(rundir, where or BEST, metric, best=best)))

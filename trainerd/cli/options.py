@@ -19,6 +19,7 @@ import click
 import tomlkit
 from click.shell_completion import CompletionItem
 
+from trainerd.checkpoints import checkpoint_state
 from trainerd.cli.say import say
 from trainerd.cli.usage import GivenPath, Whole
 from trainerd.config import edit
@@ -575,7 +576,7 @@ def _trusted(path: Path) -> RunDirectory:
     in."""
     if path.is_symlink() and (owner := path.lstat().st_uid) not in (0, os.geteuid()):
         raise UsageError(f"{path} is a symbolic link that uid {owner} has made: name the folder that it leads to.")
-    return RunDirectory(path)
+    return checkpoint_state.run_directory(path)
 
 
 def command_line(

@@ -15,6 +15,7 @@ from trainerd.config.bare_script import is_script
 from trainerd.config.metric_goals import Best, MetricTarget
 from trainerd.config.tables import key, keys_of
 from trainerd.config.training_hours import TrainingHours
+from trainerd.errors import ConfigError
 from trainerd.rundir.paths import WORKERS
 from trainerd.rundir.registry import PLAIN, StartOptions
 from trainerd.system.absolute import absolute
@@ -423,8 +424,18 @@ def folder_of(path: Path, job_folder: object) -> Path:
     Args:
       path: the config.
       job_folder: its key of this name; anything but a string counts as missing.
+
+    Raises:
+      ConfigError: it begins with the home directory of a user who has none.
     """
-    return absolute(path.parent / Path(job_folder).expanduser()) if isinstance(job_folder, str) else path.parent
+    if not isinstance(job_folder, str):
+        return path.parent
+    try:
+        return absolute(path.parent / Path(job_folder).expanduser())
+    except RuntimeError:
+        raise ConfigError(
+            f"{path}: job_folder: {job_folder!r} begins with the home directory of a user who has none here"
+        ) from None
 
 
 def rundir_of(folder: Path, logdir: str) -> Path:

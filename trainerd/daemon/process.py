@@ -45,6 +45,7 @@ from trainerd.rundir import lock, registry, request_files, run_events
 from trainerd.rundir.claim import Claim
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer
+from trainerd.rundir.requests.answers import Answers
 from trainerd.rundir.run_events import EventKind
 from trainerd.rundir.state import Phase, State, read_state
 from trainerd.script.run import program_of
@@ -228,7 +229,7 @@ class TrainerProcess:
         if request_files.is_asked(self._rundir.rollback) or rollback.is_under_way(self._rundir):
             store = CheckpointStore(self._rundir)
             store.clean()
-            rollback.finish_at_start(self._rundir, store)
+            rollback.finish_at_start(self._rundir, store, Answers(self._reporter).give)
             self._newest = catalogue.newest(self._rundir)
             self._reporter.set(**self._as_it_was_left())
         accepts = self._accepts_changes

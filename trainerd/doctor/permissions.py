@@ -124,12 +124,15 @@ def of_files(rundir: Path, user: User, appended: Sequence[Path]) -> Iterator[Fin
     is_shared = owner.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     others, closed, links = [], [], []
     for path in _files(rundir):
-        found = path.lstat()
+        try:
+            found = path.lstat()
+        except FileNotFoundError:  # a run that trains replaces its files
+            continue
         if stat.S_ISLNK(found.st_mode):
             links.append(path)
         elif not is_shared and found.st_uid not in (0, user.uid, owner.st_uid):
             others.append(path)
-        elif not user.can(path, os.R_OK | (os.W_OK if path in appended else 0)):
+        elif not user.can(path, os.R_OK | (os.W_OK if path in appended else 0)) and os.path.lexists(path):
             closed.append(path)
     if others:
         cure = f"{_chown(rundir, user)} What another user has planted is not read."

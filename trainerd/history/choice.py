@@ -14,7 +14,9 @@ BEST, MINIMUM = "best", "minimum"
 _DIGITS = 19  # no step has so many
 
 
-def choose(rundir: RunDirectory, where: str, metric: str | None = None, line: int | None = None) -> int:
+def choose(
+    rundir: RunDirectory, where: str, metric: str | None = None, line: int | None = None, best: Best | None = None
+) -> int:
     """Return the step of a checkpoint.
 
     Args:
@@ -23,6 +25,7 @@ def choose(rundir: RunDirectory, where: str, metric: str | None = None, line: in
       metric: for `best`: a metric's name; less is better unless the name says otherwise; or "min NAME" or
         "max NAME". None for the config's `best`.
       line: an earlier line of the run. None: the present one.
+      best: that of the config as it is now. None: that of the newest checkpoint.
 
     Raises:
       UsageError: it is none of these, or there is no such checkpoint.
@@ -44,7 +47,7 @@ def choose(rundir: RunDirectory, where: str, metric: str | None = None, line: in
                 "no checkpoint of this run is a minimum of the loss. Name a step: `trainerd checkpoints` shows them."
             )
         return found.step
-    wanted = configured_best(place) if metric is None else goal(metric)
+    wanted = goal(metric) if metric is not None else best or configured_best(place)
     if wanted is None:
         raise UsageError("the config names no `best`. Name a metric with --metric.")
     found = best_of(entries, wanted)

@@ -25,6 +25,7 @@ from trainerd.errors import DataError, InUseError, StorageError, UsageError
 from trainerd.history.lines import Line, checkpoints_of, lines, next_number
 from trainerd.rundir import request_files, run_events
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.requests.answers import Give, no_answer
 from trainerd.rundir.run_events import EventKind
 from trainerd.system import safe_paths
 from trainerd.system.durable_files import fsync_directory, storage, write_atomic
@@ -303,7 +304,11 @@ def finish(rundir: RunDirectory, store: CheckpointStore) -> Decided | None:
     return decided
 
 
-def finish_at_start(rundir: RunDirectory, store: CheckpointStore) -> None:
+def finish_at_start(
+    rundir: RunDirectory,
+    store: CheckpointStore,
+    answer: Give = no_answer,
+) -> None:
     """Finish a rollback that a kill has cut short, and do what the file `rollback` asks for, before a start.
 
     What cannot be done is logged, and the run stays as it is.
@@ -311,20 +316,28 @@ def finish_at_start(rundir: RunDirectory, store: CheckpointStore) -> None:
     Args:
       rundir: the run directory, whose lock the caller holds.
       store: moves the checkpoints.
+      answer: answers the command that waits.
 
     Raises:
       StorageError: it failed; the next start tries again.
     """
     finish(rundir, store)
+    request = None
     try:
         request = read_request(rundir)
         if request is None:
             return
         require_target(rundir, request.target)
         go_back(rundir, store, request, time.time())
+        answer(_ids(request), request.target.step, None)
     except UsageError as error:
         withdraw(rundir)
+        answer(_ids(request), None, str(error))
         log.warning("the rollback was rejected: %s", error, extra={"event": "rollback-refused"})
+
+
+def _ids(request: RollbackRequest | None) -> list[str]:
+    return [request.id] if request is not None and request.id else []
 
 
 def _under_way(rundir: RunDirectory) -> Decided | None:

@@ -39,7 +39,7 @@ def predict(config: Config, rundir: RunDirectory, checkpoint: Manifest, output: 
       config: the job.
       rundir: the run directory.
       checkpoint: whose model predicts.
-      output: the file, which is put in place as a whole.
+      output: the file, which is put in place as a whole; or a pipe or device, which is written to.
 
     Returns:
       The number of rows.
@@ -62,7 +62,10 @@ def predict(config: Config, rundir: RunDirectory, checkpoint: Manifest, output: 
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
     with storage(f"write {output}"):
-        write_atomic(output, text.getvalue().encode())
+        if output.exists() and not output.is_file():  # such as /dev/stdout
+            output.write_text(text.getvalue(), encoding="utf-8")
+        else:
+            write_atomic(output.resolve(), text.getvalue().encode())
     return len(next(iter(columns.values())))
 
 

@@ -14,6 +14,7 @@ from trainerd.config.fingerprint import Fingerprint, FingerprintDifference
 from trainerd.errors import DataError
 from trainerd.history import rollback
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.requests.answers import Give, no_answer
 from trainerd.rundir.state import EPOCH
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ def find(
     is_program: bool,
     accept_changes: bool = False,
     unmanaged: bool = False,
+    answer: Give = no_answer,
 ) -> Manifest | None:
     """Find the newest checkpoint that verifies; None if the run is new.
 
@@ -53,12 +55,13 @@ def find(
       is_program: whether a program of the user's own trains, which has neither a config nor options of a command.
       accept_changes: whether to resume although the dataset or the optimizer has changed.
       unmanaged: whether checkpoints that the program itself saved may be there.
+      answer: answers the command that waits for a rollback.
 
     Raises:
       DataError: checkpoints exist and none can be used, or what has changed makes the resume wrong.
     """
     store.clean()
-    rollback.finish_at_start(rundir, store)
+    rollback.finish_at_start(rundir, store, answer)
     found = latest.newest_verified(rundir, store, unmanaged=unmanaged)
     if found is None:
         log.info("a new run: nothing to restore in %s", rundir.path, extra={"event": "new"})

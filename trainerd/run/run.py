@@ -179,6 +179,7 @@ class Run:
             is_program=is_program,
             accept_changes=accept_changes,
             unmanaged=unmanaged,
+            answer=self.checkpointer.answers.give,
         )
         if found is None or accept_changes or not self.checkpointer.is_of_this_call(found):
             return found

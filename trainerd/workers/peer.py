@@ -118,8 +118,7 @@ class Peer:
     def _read(self) -> None:
         try:
             while True:
-                message = self._wire.receive()
-                self.heard_at = self._timer()
+                message = self._wire.receive(self._note_heard)
                 if message.get(_KIND) != _BEAT:
                     self._pass_on(message)
         except Gone as error:
@@ -127,6 +126,9 @@ class Peer:
         except Exception:
             log.exception("what %s said was not understood", self.name)
             self._end("what it said was not understood")
+
+    def _note_heard(self) -> None:
+        self.heard_at = self._timer()
 
     def _pass_on(self, message: Message) -> None:
         with self._lock:

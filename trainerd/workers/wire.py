@@ -15,7 +15,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,14 +92,17 @@ class Wire:
         """
         self._send_frame(msgspec.msgpack.encode(message))
 
-    def receive(self) -> Any:
+    def receive(self, heard: Callable[[], None] = lambda: None) -> Any:
         """Wait for the next message.
+
+        Args:
+          heard: called after each part of it: a large one takes long.
 
         Raises:
           Gone: the connection has ended.
         """
         try:
-            return msgspec.msgpack.decode(self._receive_frame(_MOST))
+            return msgspec.msgpack.decode(self._receive_frame(_MOST, heard))
         except (msgspec.DecodeError, RecursionError) as error:
             raise Gone(f"the other side sent what is not a message: {error}") from None
 
@@ -123,13 +126,13 @@ class Wire:
             except OSError as error:
                 raise Gone(error.strerror or str(error)) from None
 
-    def _receive_frame(self, most: int) -> bytes:
-        (size,) = _HEADER.unpack(self._receive(_HEADER.size))
+    def _receive_frame(self, most: int, heard: Callable[[], None] = lambda: None) -> bytes:
+        (size,) = _HEADER.unpack(self._receive(_HEADER.size, heard))
         if size > most:
             raise Gone(f"the other side announced a message of {size} bytes")
-        return self._receive(size)
+        return self._receive(size, heard)
 
-    def _receive(self, size: int) -> bytes:
+    def _receive(self, size: int, heard: Callable[[], None]) -> bytes:
         found = bytearray()
         while len(found) < size:
             try:
@@ -141,6 +144,7 @@ class Wire:
             if not part:
                 raise Gone("the connection was closed")
             found += part
+            heard()
         return bytes(found)
 
 

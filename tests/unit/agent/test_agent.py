@@ -341,6 +341,17 @@ def test_a_run_that_cannot_be_read_keeps_its_place_and_stops_nobody(subject: Sub
     assert found.stage is Stage.TRAINING and not found.is_by_hand and subject.machine.runs["a"].starts == 1
 
 
+def test_a_run_whose_state_a_power_cut_has_emptied_is_started_again(subject: Subject) -> None:
+    subject.add("a", "b", work=1e9)
+    subject.go(3)
+    run = subject.machine.runs["a"]
+    run.kill()
+    run.rundir.state.write_bytes(b"")
+    subject.renew()
+    subject.go(60)
+    assert subject.machine.on() and subject.stages()["a"] in (Stage.WAITING, Stage.TRAINING)
+
+
 def test_a_run_with_when_that_a_person_removes_stays_out_of_the_queue(
     subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

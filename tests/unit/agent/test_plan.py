@@ -32,7 +32,8 @@ def run(
     verdict: WhenVerdict = ANY_TIME,
     **progress: Any,
 ) -> Candidate:
-    """An entry of the queue; `progress` has fields of its progress."""
+    """An entry of the queue; `progress` has fields of its progress. One that trains has done a step."""
+    progress = {"turns": int(stage in (Stage.TRAINING, Stage.PAUSING))} | progress
     entry = QueueEntry(config="a.toml", logdir=name, folder="/", priority=priority, place=place, gpus=needs)
     entry = replace(entry, after=after, paused=paused)
     return Candidate(name, entry, EntryProgress(stage, **progress), verdict)
@@ -227,9 +228,19 @@ def test_a_run_waits_for_the_memory_that_it_was_seen_to_need() -> None:
     assert actions([run("a", memory_bytes=60), run("b", memory_bytes=60, place=1)], room) == {"a": "start"}
 
 
+def test_a_run_that_needs_more_memory_than_there_is_trains_alone() -> None:
+    """It was killed for it, or counted pages that the kernel can drop: waiting gets it no more."""
+    large, other = run("large", memory_bytes=101), run("other", Stage.TRAINING, memory_bytes=10)
+    larger = run("larger", memory_bytes=200, place=1)
+    assert actions([large], ROOM) == actions([large, larger], ROOM) == {"large": "start"}
+    assert actions([large, other], replace(ROOM, slots=2)) == {}
+    assert actions([run("large", memory_bytes=101, needs=1)], ROOM) == {}
+
+
 def test_memory_that_a_starting_run_has_not_taken_yet_is_not_given_away() -> None:
     room = replace(ROOM, slots=2)
     assert actions([run("a", Stage.STARTING, memory_bytes=60), run("b", memory_bytes=60)], room) == {}
+    assert actions([run("a", Stage.TRAINING, memory_bytes=60, turns=0), run("b", memory_bytes=60)], room) == {}
 
 
 def test_a_higher_priority_gets_the_memory_of_a_lower_one() -> None:

@@ -64,6 +64,19 @@ def test_the_better_half_trains_on_once_all_are_there(sweep: Sweep) -> None:
     assert queue.stamp() == before, "a new agent finds it done"
 
 
+def test_a_point_that_a_person_removes_while_it_waits_is_out(sweep: Sweep) -> None:
+    queue = QueueFolder()
+    promotions, stages = Promotions(queue), dict.fromkeys(queue.read().entries, Stage.DONE)
+    for point in sweep.points()[:3]:
+        trained(point.rundir, 10, {10: float(point.name)})
+    promotions.promote(queue.read().entries, stages | {"s-004": Stage.WAITING}, 2)
+    assert set(steps(queue).values()) == {10}
+    queue.remove("s-004")
+    del stages["s-004"]
+    promotions.promote(queue.read().entries, stages, 2)
+    assert steps(queue) == {"s-001": 20, "s-002": 20, "s-003": 10}
+
+
 def test_a_sweep_that_is_over_continues_when_a_person_adds_a_rung(sweep: Sweep) -> None:
     queue = QueueFolder()
     promotions, stages = Promotions(queue), dict.fromkeys(queue.read().entries, Stage.DONE)

@@ -268,6 +268,9 @@ def test_files_are_read_again_only_when_they_change(
     for _ in range(3):
         assert get(page, "/runs.json")["queue"]["entries"][0]["stage"] == "paused"
     assert len(reads) == 1
+    file = queue.path / "a.toml"  # an editor may write in place, which the folder does not show
+    file.write_text(file.read_text().replace("paused = true", ""))
+    assert get(page, "/runs.json")["queue"]["entries"][0]["stage"] == "waiting"
 
 
 def test_metrics_count_the_entries(make_run: MakeRun, runs: Runs, queue: QueueFolder) -> None:

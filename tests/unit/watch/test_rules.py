@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
 
+import apprise
 import pytest
 
 from trainerd.rundir.run_events import Event, EventKind
@@ -75,22 +77,60 @@ def test_nothing_reaches_a_terminal_unescaped() -> None:
     assert "\x1b" not in notice.title + notice.body and "\n" not in notice.title
 
 
-def test_a_channel_is_reported_without_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    url = "tgram://123456:AbCdEf/98765432?topic=hush"
-    said = "Failed to send to https://api.telegram.org/bot123456:AbCdEf/ of 98765432 (hush)"
+def in_place_of_apprise(monkeypatch: pytest.MonkeyPatch, notify: Callable[..., bool], pictures: int = 0) -> None:
+    """Have every notification call this, with so many pictures."""
 
-    class Refuses:
-        """In place of Apprise's own."""
-
+    class Fake(list[object]):
         def add(self, url: str) -> bool:
             return True
 
         def notify(self, **message: object) -> bool:
-            logging.getLogger("apprise").warning(said)
-            return False
+            return notify(**message)
 
-    apprise = SimpleNamespace(Apprise=Refuses, AppriseAttachment=list, NotifyFormat=SimpleNamespace(TEXT="text"))
+    apprise = SimpleNamespace(
+        Apprise=Fake, AppriseAttachment=lambda paths: ["picture"] * pictures, NotifyFormat=SimpleNamespace(TEXT="text")
+    )
     monkeypatch.setitem(sys.modules, "apprise", apprise)
+
+
+@pytest.mark.filterwarnings("ignore:'imghdr'")  # Apprise's
+def test_a_text_that_is_too_long_for_a_service_is_sent_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the service rejects it at each try, and nothing that comes after it is sent."""
+    kind, sent = type(apprise.Apprise.instantiate("json://host")), list[str]()
+
+    def send(self: object, body: str, *args: object, **options: object) -> bool:
+        sent.append(body)
+        return True
+
+    monkeypatch.setattr(kind, "send", send)
+    monkeypatch.setattr(kind, "body_maxlen", 100)
+    words = [f"word{number}" for number in range(60)]
+    deliver("json://host", Notice("summary", "", "title", 1.0, "title", " ".join(words)))
+    assert len(sent) >= 4 and all(len(body) <= 100 for body in sent)
+    assert [word for word in words if not any(word in body for body in sent)] == []
+
+
+def test_a_picture_that_a_service_rejects_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = list[object]()
+
+    def notify(attach: object, **message: object) -> bool:
+        tries.append(attach)
+        return attach is None
+
+    in_place_of_apprise(monkeypatch, notify, pictures=1)
+    deliver("json://host", Notice("summary", "", "title", 1.0, "title", "body"))
+    assert tries == [["picture"], None]
+
+
+def test_a_channel_is_reported_without_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "tgram://123456:AbCdEf/98765432?topic=hush"
+    said = "Failed to send to https://api.telegram.org/bot123456:AbCdEf/ of 98765432 (hush)"
+
+    def refuse(**message: object) -> bool:
+        logging.getLogger("apprise").warning(said)
+        return False
+
+    in_place_of_apprise(monkeypatch, refuse)
     with pytest.raises(UndeliveredError, match="the notification failed: Failed to send to") as caught:
         deliver(url, Notice("paused", "a", "title", 1.0, "body"))
     for secret in ("123456", "AbCdEf", "98765432", "hush"):

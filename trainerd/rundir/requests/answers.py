@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.state import Answer
 
+Give = Callable[[Sequence[str], int | None, str | None], None]  # see `Answers.give`
+
 SHOWN = 16  # answers that state.json has
 MOST_IDS = 256  # of one answer: who may ask for saves must not make state.json too large to be read
 _KNOWN = 1000  # ids that are remembered
+
+
+def no_answer(ids: Sequence[str], step: int | None, error: str | None) -> None:
+    """Answer nobody."""
 
 
 class Answers:

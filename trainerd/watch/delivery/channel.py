@@ -71,6 +71,8 @@ def _target(url: str) -> tuple[Any, Any]:
         raise ConfigError(
             f"channels: Apprise rejects the URL for the service {service(url)!r}: see Apprise's page on that service."
         )
+    for each in target:
+        each.overflow_mode = apprise.OverflowMode.SPLIT  # what is too long for a service, which else rejects it forever
     return apprise, target
 
 
@@ -90,12 +92,15 @@ def deliver(url: str, notice: Notice) -> None:
     apprise, target = _target(url)
     with tempfile.TemporaryDirectory(prefix="trainerd-watch-") as folder:
         attached = apprise.AppriseAttachment(_pictures(notice, Path(folder)))
-        is_taken = target.notify(
-            title=notice.title,
-            body=notice.body or notice.title,
-            notify_type=_TYPES.get(notice.kind, "info"),
-            body_format=apprise.NotifyFormat.TEXT,
-            attach=attached if len(attached) else None,
+        is_taken = any(  # some services take the text and reject the picture
+            target.notify(
+                title=notice.title,
+                body=notice.body or notice.title,
+                notify_type=_TYPES.get(notice.kind, "info"),
+                body_format=apprise.NotifyFormat.TEXT,
+                attach=attachment,
+            )
+            for attachment in ([attached, None] if len(attached) else [None])
         )
     if not is_taken:
         why = _without(url, "; ".join(heard.said)) or "the service gave no reason"

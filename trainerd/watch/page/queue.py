@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import urllib.parse
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +39,7 @@ class PageQueue:
 
     def __init__(self, folder: QueueFolder | None = None) -> None:
         self._folder = folder or QueueFolder()
-        self._queue: Cached[Queue] = Cached()
+        self._reading = threading.Lock()
         self._notes: Cached[AgentNotes] = Cached()
         self._starts: Cached[Mapping[Path, QueueEntry]] = Cached()
         self._changes: Mapping[str, tuple[Callable[[str], None], str]] = {
@@ -111,7 +112,8 @@ class PageQueue:
         return f"added {name} to the queue"
 
     def _read(self) -> tuple[Queue, AgentNotes]:
-        queue = self._queue.get(self._folder.stamp(), self._folder.read)
+        with self._reading:
+            queue = self._folder.read()  # which reads the files that have changed
         return queue, self._notes.get(stamp_of(notes.file()), notes.read)
 
     def _startable(self) -> Mapping[Path, QueueEntry]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from trainerd.checkpoints import checkpoint_state
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.cli import as_owner, options
@@ -86,7 +87,7 @@ def _side(said: str, run: options.RunOptions) -> Side:
         return Side(options.find_rundir(run), int(said))
     path = options.run_path(said).absolute()
     if path.is_dir():
-        return Side(RunDirectory(path), None)
+        return Side(checkpoint_state.run_directory(path), None)
     basename, _, step = path.name.removesuffix(".index").removesuffix(".json").rpartition("-")
     if basename and step.isascii() and step.isdigit() and path.parent.is_dir():
         return Side(RunDirectory(path.parent, basename), int(step))

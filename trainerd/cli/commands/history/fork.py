@@ -49,7 +49,7 @@ def command(
     """
     rundir, folder = options.run_to_change(run), folder.absolute()
     changes = edit.read_changes(said)
-    target = RollbackTarget(choose(rundir, where, metric, line), line)
+    target = RollbackTarget(choose(rundir, where, metric, line, chosen.configured_best(run, rundir)), line)
     require_free(folder)
     if not changes:
         fork(rundir, target, folder, changes)

@@ -49,7 +49,7 @@ def command(where: str, metric: str | None, line: int | None, run: options.RunOp
     finished = None
     if holder is None and rollback.is_under_way(asked) and _is_ours(asked):
         finished = _finish(asked)
-    target = RollbackTarget(choose(rundir, where, metric, line), line)
+    target = RollbackTarget(choose(rundir, where, metric, line, chosen.configured_best(run, rundir)), line)
     is_there = holder is None and rollback.is_at(asked, target)
     if is_there and MemoryTier(asked).newest() is not None:  # a killed process has trained since
         is_there, target = False, RollbackTarget(target.step)  # which is of the present line now
