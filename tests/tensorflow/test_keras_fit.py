@@ -153,6 +153,8 @@ CALLS: dict[str, tuple[Callable[[], keras.Model], Callable[[], dict[str, Any]]]]
         a_classifier,
         lambda: {"x": labelled(), "class_weight": {0: 0.5, 1: 2.0, 2: 1.5}},
     ),
+    "weights of classes of booleans": (a_line, lambda: {"x": X, "y": Y > 0, "class_weight": {0: 0.5, 1: 2.0}}),
+    "arrays in so many steps": (a_line, lambda: {"x": X, "y": Y, "steps_per_epoch": 4}),
     "a PyDataset": (a_line, lambda: {"x": Halves()}),
     "a generator": (a_line, lambda: {"x": generated(), "steps_per_epoch": 5}),
     "a model that runs eagerly": (eager, lambda: {"x": shuffled(), "validation_data": (X, Y)}),

@@ -51,9 +51,17 @@ def test_the_end_of_an_epoch_gives_its_metrics() -> None:
 
 
 def test_other_callbacks_make_a_stopped_training_continue(tmp_path: Path) -> None:
+    numbers = itertools.count()
+
+    class Since(keras.callbacks.Callback):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.since = next(numbers)  # such as the time
+
     def make(patience: int) -> trainerd.KerasJob:
         stop = keras.callbacks.EarlyStopping("loss", patience=patience, min_delta=100.0)
-        return trainerd.KerasJob(a_line(), shuffled(), callbacks=[stop], epochs=8)
+        board = keras.callbacks.TensorBoard(str(tmp_path / f"board-{next(numbers)}"))  # as tutorials name it
+        return trainerd.KerasJob(a_line(), shuffled(), callbacks=[stop, board, Since()], epochs=8)
 
     session = opened(make(1))
     assert train(session) == "a callback stopped the training in epoch 2"

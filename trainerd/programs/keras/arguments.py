@@ -81,7 +81,16 @@ def as_job(
         data, validation_data = _split(data, validation_split)
     if class_weight is not None:
         data = (*data[:2], _weights(data[1], class_weight))
-    return KerasJob(model, data, validation_data, batch_size=batch_size or _BATCH_SIZE, **others), True
+    batch_size = batch_size or _batch_size(data, others["steps_per_epoch"])
+    return KerasJob(model, data, validation_data, batch_size=batch_size, **others), True
+
+
+def _batch_size(data: tuple[Any, ...], steps_per_epoch: int | None) -> int:
+    """Return Keras's batch size for arrays: all examples in the steps of an epoch, if these are given."""
+    if not steps_per_epoch:
+        return _BATCH_SIZE
+    count = next(int(each.shape[0]) for each in tf.nest.flatten(data) if each is not None)
+    return math.ceil(count / steps_per_epoch)
 
 
 def _require_none(why: str, **given: Any) -> None:
@@ -146,7 +155,7 @@ def _weights(y: Any, class_weight: Mapping[int, float]) -> tf.Tensor:
         classes = tf.argmax(labels, -1) if labels.shape[-1] != 1 else tf.squeeze(labels, -1)
     else:
         classes = labels
-    classes = tf.cast(classes if classes.dtype.is_integer else tf.round(classes), tf.int64)
+    classes = tf.cast(tf.round(classes) if classes.dtype.is_floating else classes, tf.int64)
     weights = tf.ones(tf.shape(classes), keras.backend.floatx())
     for number, weight in class_weight.items():
         weights = tf.where(classes == int(number), tf.cast(weight, weights.dtype), weights)

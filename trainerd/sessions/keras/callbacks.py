@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import logging
 import traceback
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from trainerd.checkpoints.contents.python_state import packed
 from trainerd.errors import EntryError
 from trainerd.job.user_code import called_at_boundary
 from trainerd.sessions.keras.callback_memory import (
@@ -68,10 +70,22 @@ class Callbacks:
         self._forgotten = Forgotten(model)
         self._known = [set[str]() for _ in self._own]  # names of what was put back
         self._look()
-        self.settings = [[type(each).__name__, copy.deepcopy(plain(each))] for each in self._own]
+        self.settings = [[type(each).__name__, copy.deepcopy(_arguments(each))] for each in without_files(self._own)]
         self._model = model
         self._as_made = [(taken(each, memory_of(each)), {*vars(each)}) for each in self._own]
         self.wants_batches = any(map(_wants_batches, [*self._own, *elsewhere]))
+
+    def are_as(self, settings: Any) -> bool:
+        """Return whether these callbacks were made with the same arguments as those with such `settings`."""
+        mine = {name for name, _ in self.settings}
+        theirs = [[name, values] for name, values in settings or () if name in mine]
+        if len(theirs) != len(self.settings):
+            return False
+        found = [  # older checkpoints have all attributes
+            [name, {each: values.get(each) for each in arguments}]
+            for (name, values), (_, arguments) in zip(theirs, self.settings, strict=True)
+        ]
+        return packed(found) == packed(self.settings)
 
     @property
     def for_evaluate(self) -> Any:
@@ -176,6 +190,13 @@ class Callbacks:
             remembered = copy.deepcopy(found[1])  # the callback changes it, and it may be asked for once more
             give_back(each, remembered)
         return added, [name for name, _ in left]
+
+
+def _arguments(callback: Any) -> dict[str, Any]:
+    """Return the attributes of a callback that are arguments of its class. Keras changes the sign of `min_delta`."""
+    names = {name for kind in type(callback).__mro__[:-1] for name in inspect.signature(kind).parameters}
+    found = {name: value for name, value in plain(callback).items() if name in names}
+    return found | {name: abs(value) for name, value in found.items() if name == "min_delta"}
 
 
 def without_files(callbacks: Sequence[Any]) -> list[Any]:

@@ -20,7 +20,7 @@ from trainerd import text
 from trainerd.checkpoints.contents.kept import KeptValues, restore_kept
 from trainerd.checkpoints.contents.keras_variables import VALUE
 from trainerd.checkpoints.contents.object_graph import own_objects, variables_among, weights_alone
-from trainerd.checkpoints.contents.python_state import PythonValues, packed, stored
+from trainerd.checkpoints.contents.python_state import PythonValues, stored
 from trainerd.checkpoints.contents.tensor_values import Values
 from trainerd.config.fingerprint import CALL, EPOCHS, PROGRAM_SOURCE
 from trainerd.errors import DataError, JobError
@@ -563,7 +563,7 @@ class KerasJobSession(FunctionSession):
         self._callbacks.remember(values["callbacks"])
         self._remembered = None
         stops = bool(self._progress.stopped or self._progress.stops)
-        if stops and packed(self._progress.settings) != packed(self._callbacks.settings):
+        if stops and not self._callbacks.are_as(self._progress.settings):
             why = self._progress.stopped or f"a callback wanted to stop in epoch {self._progress.epoch + 1}"
             log.info("%s; the callbacks have changed since, so training continues", why)
             self._progress.stopped, self._progress.stops = "", False
