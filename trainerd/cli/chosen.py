@@ -88,7 +88,7 @@ def job_at(run: options.RunOptions, where: str | None, metric: str | None) -> tu
     config = options.config_of_run(run)
     rundir = options.find_rundir(run)
     as_owner.require_own_job(rundir, config)
-    found = _checkpoint(rundir, where, metric, config.parsed_best())
+    found = _checkpoint(rundir, where, metric, configured_best(run, rundir))
     os.chdir(config.folder)
     return config, rundir, found
 
