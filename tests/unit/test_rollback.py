@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -171,9 +172,13 @@ def kill_at(nth: int, monkeypatch: pytest.MonkeyPatch, do: Callable[[], object])
             if number == nth:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        count_operations(monkeypatch, strike)
-        do()
-        os._exit(1)
+        try:
+            count_operations(monkeypatch, strike)
+            do()
+        except BaseException:  # else the child would continue as pytest
+            traceback.print_exc()
+        finally:
+            os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
