@@ -19,10 +19,10 @@ def begin(entry: QueueEntry, after: QueueEntry | None) -> None:
 
     Args:
       entry: an entry with `begin_at`.
-      after: the entry that it comes after; None if that is no longer in the queue.
+      after: the entry that it comes after; None if that was removed from the queue.
 
     Raises:
-      TrainerdError: the checkpoint does not exist, the run directory is not empty, or there is no run to fork.
+      TrainerdError: the checkpoint or the entry does not exist, or the run directory is not empty.
     """
     rundir = RunDirectory(Path(entry.logdir))
     if rundir.steps():
