@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,6 +16,20 @@ from tests.fake import FakeSession
 from trainerd.cli import main
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system.threads import Background
+
+LEAVE_SECS = 5.0  # how long a thread of a test may take to end after the test
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    """Show the test that leaves a thread: a command of a later test would end the whole process to get rid of it."""
+    before = set(threading.enumerate())
+    yield
+    left = [thread for thread in threading.enumerate() if not thread.daemon and thread not in before]
+    for thread in left:
+        thread.join(LEAVE_SECS)
+    assert [thread.name for thread in left if thread.is_alive()] == []
+
 
 # Run directories that people really have.
 NAMES = ["plain", "with space", "quote'\"s", "ünïcödé-日本", "a#b%20&;$(c)"]
