@@ -410,6 +410,111 @@ def test_a_cell_that_is_run_again_builds_the_same(tmp_path: Path, caplog: pytest
     assert changed == ["changed since step 2: job.epochs: 1 → 2", "changed since step 4: job.epochs: 2 → 3"]
 
 
+class Tells(keras.Model):  # type: ignore[misc]
+    """Its logs name the example of each batch, which has one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = keras.layers.Dense(1, kernel_initializer="ones")
+
+    def call(self, x: Any) -> Any:
+        return self.line(x)
+
+    def train_step(self, data: Any) -> Any:
+        return {**super().train_step(data), "example": tf.reshape(data[0], [])}
+
+
+class Ones(keras.utils.PyDataset):  # type: ignore[misc]
+    """Batches of one example."""
+
+    def __len__(self) -> int:
+        return len(NUMBERS)
+
+    def __getitem__(self, at: int) -> tuple[Any, Any]:
+        return NUMBERS[at : at + 1], NUMBERS[at : at + 1]
+
+
+class OnesWithHook(Ones):
+    """They have a position that cannot be saved."""
+
+    def on_epoch_end(self) -> None:
+        """Do nothing."""
+
+
+NUMBERS = np.arange(8, dtype=np.float32)[:, None]
+
+
+def ones() -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((NUMBERS, NUMBERS)).shuffle(8, seed=1).batch(1)
+
+
+@pytest.mark.parametrize(
+    ("data", "options"),
+    [
+        (lambda: [NUMBERS, NUMBERS], {"batch_size": 1}),
+        (lambda: [ones()], {}),
+        (lambda: [ones().repeat()], {"steps_per_epoch": 8}),
+        (lambda: [Ones()], {}),
+        (lambda: [OnesWithHook()], {}),
+    ],
+    ids=["arrays", "dataset", "repeated", "PyDataset", "hooks"],
+)
+def test_the_order_of_the_examples_continues_from_call_to_call(
+    tmp_path: Path, data: Callable[[], list[Any]], options: dict[str, Any]
+) -> None:
+    """A loop over `fit` has another order in each epoch, and the same ones if it is started again between two calls."""
+
+    def orders(folder: str, lives: list[int]) -> list[float]:
+        seen = list[float]()
+        for count in lives:
+            calls.CALLS.clear()
+            model, given = Tells(), data()
+            model.compile("sgd", "mse")
+            tells = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(logs["example"]))
+            shared: dict[str, Any] = {"epochs": 2, "callbacks": [tells], "verbose": 0, "logdir": tmp_path / folder}
+            for _ in range(count):
+                trainerd.keras.fit(model, *given, **shared, **options)
+        return seen
+
+    found = orders("once", [3])
+    epochs = [found[at : at + 8] for at in range(0, 48, 8)]
+    assert all(sorted(each) == list(NUMBERS[:, 0]) for each in epochs)
+    assert len(set(map(tuple, epochs))) == 6
+    assert orders("again", [1, 2, 3]) == found
+
+
+class Lowest(keras.callbacks.Callback):  # type: ignore[misc]
+    """Remembers the lowest loss of all calls, as a ModelCheckpoint does, and how many epochs it was in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.best, self.epochs = float("inf"), 0
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.best, self.epochs = min(self.best, logs["loss"]), self.epochs + 1
+
+
+@pytest.mark.parametrize("steps", every(2, [5, 9, 11]))
+def test_a_callback_that_calls_share_keeps_its_memory(tmp_path: Path, steps: int) -> None:
+    """It is not in the second call. The loss is lowest in the first."""
+
+    def script(folder: str, *stops: Any) -> tuple[float, int]:
+        calls.CALLS.clear()
+        model, lowest = a_line(), Lowest()
+        for number, callbacks in enumerate(([lowest], [], [lowest])):
+            callbacks = [*callbacks, *stops]
+            target = Y + 10 * number
+            trainerd.keras.fit(
+                model, X, target, epochs=2, callbacks=callbacks, batch_size=30, verbose=0, logdir=tmp_path / folder
+            )
+        return lowest.best, lowest.epochs
+
+    with pytest.raises(trainerd.keras.Paused):
+        script("paused", After(steps))
+    assert script("paused") == script("calm")
+    assert script("paused") == script("calm"), "nothing is left to train"
+
+
 def rivals(folder: Path | None, *stops: Any) -> tuple[list[keras.Model], list[Any], list[float]]:
     """A script that trains two models in turns, of which one has the layers of the other, and a third one at last."""
 

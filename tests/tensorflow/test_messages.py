@@ -79,6 +79,8 @@ def mirrored() -> tf.distribute.MirroredStrategy:
     [
         (lambda: shuffled_indices(0, seed=1), "shuffled_indices: size must be 1 or more, and is 0."),
         (lambda: shuffled_indices(9, seed=1, epochs=2**62), f"{2**62} epochs of 9 are too many; leave `epochs` out."),
+        (lambda: shuffled_indices(9, seed=-1), "shuffled_indices: the seed must be 0 or more, and is -1."),
+        (lambda: shuffled_indices(9, seed=1, first_epoch=-1), "first_epoch must be 0 or more, and is -1."),
         (lambda: require_saveable(iter(sampled()), "WHAT"), "the dataset samples from datasets that all end"),
         (
             lambda: require_saveable(iter(reading_a_variable()), "WHAT"),

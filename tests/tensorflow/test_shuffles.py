@@ -99,7 +99,7 @@ class Reader:
         self.passes = 0 if begins_again else None
 
     def begin(self) -> None:
-        begin_order(self.dataset, begins_again=self.passes is not None)
+        begin_order(self.dataset, self.passes)
 
     def save(self, folder: Path) -> str:
         time.sleep(CHANCE.uniform(0.0, 0.004))  # threads fetch ahead meanwhile

@@ -35,6 +35,7 @@ def as_job(
     validation_data: Any,
     class_weight: Mapping[int, float] | None,
     sample_weight: Any,
+    epochs_before: int,
     **others: Any,
 ) -> tuple[KerasJob, bool]:
     """Return the job that trains as `model.fit` does with these arguments, and whether its position can be saved.
@@ -47,12 +48,13 @@ def as_job(
       validation_split: the part of the arrays, from their end, to validate with.
       validation_data: data to validate with.
       class_weight: a weight for each class of y; those that are left out weigh 1.
+      epochs_before: the number of epochs of the calls before.
       others: the arguments of KerasJob with the same names.
 
     Raises:
       EntryError: they are not what `fit` takes, or trainerd cannot train so.
     """
-    given, made = x, of_python(x, shuffle=bool(others.get("shuffle")))
+    given, made = x, of_python(x, shuffle=bool(others.get("shuffle")), first_epoch=epochs_before)
     if isinstance(x, tf.data.Dataset) or made is not None:
         kind = type(x).__name__ if made is not None else "tf.data.Dataset"
         _require_none(f"x is {an(kind)}", y=y, sample_weight=sample_weight)

@@ -34,20 +34,21 @@ class PythonBatches:
     is_exact: bool = False
 
 
-def of_python(x: Any, *, shuffle: bool) -> PythonBatches | None:
+def of_python(x: Any, *, shuffle: bool, first_epoch: int) -> PythonBatches | None:
     """Return the batches of a generator or a PyDataset as a dataset; None for other data.
 
     Args:
       x: the data, as it is given to `fit`.
       shuffle: whether a PyDataset's batches come in another order in each epoch.
+      first_epoch: the number of epochs before, whose orders do not come again.
 
     Raises:
       EntryError: it has no batch.
     """
     if isinstance(x, keras.utils.PyDataset):
         if not hooks_of(x):
-            return _by_number(x, shuffle=shuffle)
-        return PythonBatches(_of_batches(_Batches(x, shuffle=shuffle)))
+            return _by_number(x, shuffle=shuffle, first_epoch=first_epoch)
+        return PythonBatches(_of_batches(_Batches(x, shuffle=shuffle, seed=first_epoch)))
     if isinstance(x, Iterator):
         first = list(itertools.islice(x, _LOOKS_AT))
         rest = itertools.chain(first, x)
@@ -73,7 +74,7 @@ def kept_by(batches: Any) -> list[str]:
     return [*own, *kept_outside(functions, batches, lambda value: False)]
 
 
-def _by_number(batches: Any, *, shuffle: bool) -> PythonBatches:
+def _by_number(batches: Any, *, shuffle: bool, first_epoch: int) -> PythonBatches:
     """Return a dataset that asks for each batch by its number, so that its position is a number.
 
     A PyDataset that changes something between epochs has a state, which this would not save.
@@ -92,7 +93,9 @@ def _by_number(batches: Any, *, shuffle: bool) -> PythonBatches:
         shaped = [tf.ensure_shape(each, spec.shape) for each, spec in zip(found, specs, strict=True)]
         return tf.nest.pack_sequence_as(signature, shaped)
 
-    numbers = shuffled_indices(count, seed=0, runs_on=False) if shuffle else tf.data.Dataset.range(count)
+    numbers = tf.data.Dataset.range(count)
+    if shuffle:
+        numbers = shuffled_indices(count, seed=0, runs_on=False, first_epoch=first_epoch)
     at_once = batches.workers if batches.workers > 1 else None
     return PythonBatches(numbers.map(load, num_parallel_calls=at_once), count if shuffle else None, is_exact=True)
 
@@ -100,9 +103,9 @@ def _by_number(batches: Any, *, shuffle: bool) -> PythonBatches:
 class _Batches:
     """Yields each batch of a PyDataset once in an epoch, and calls its hooks as Keras does."""
 
-    def __init__(self, batches: Any, *, shuffle: bool) -> None:
+    def __init__(self, batches: Any, *, shuffle: bool, seed: int) -> None:
         self.batches = batches
-        self._random = np.random.default_rng(0) if shuffle else None
+        self._random = np.random.default_rng(seed) if shuffle else None
         self._has_begun = False
 
     def __call__(self) -> Iterator[Any]:

@@ -16,9 +16,26 @@ from trainerd.errors import DataError, EntryError
 from trainerd.rundir import request_files
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.keras.call_data import CallData
-from trainerd.sessions.keras.job_session import read_optimizer, read_weights
+from trainerd.sessions.keras.job_session import read_callbacks, read_optimizer, read_weights
 from trainerd.sessions.keras.progress import CallHistory, names_in, number_of
 from trainerd.system.process_wide import process_wide
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of `fit`.
+
+    Attributes:
+      model: the model.
+      callbacks: its callbacks, as they are given.
+      name: the name of the call; None for none.
+      params: the arguments of `fit` that a History has.
+    """
+
+    model: Any
+    callbacks: Any
+    name: str | None
+    params: Mapping[str, Any]
 
 
 @dataclass
@@ -29,6 +46,7 @@ class Calls:
       rundir: the run directory.
       count: the number of the next call, from 0.
       step: the step at which the last call has ended; None if none has.
+      epochs: the number of epochs of the calls that have ended.
       histories: the results of all calls that the run has completed before its newest one.
       models: the models that have been trained, in the order of their first calls. A checkpoint has all of them.
       names: the names of the calls that have ended.
@@ -38,24 +56,21 @@ class Calls:
     rundir: RunDirectory
     count: int = 0
     step: int | None = None
+    epochs: int = 0
     histories: list[CallHistory] = field(default_factory=list)
     models: list[Any] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     accepts_changes: bool = False
     _is_open: bool = False  # whether a call has begun and has not ended
 
-    def begin(
-        self, model: Any, name: str | None, params: Mapping[str, Any], data: CallData
-    ) -> keras.callbacks.History | None:
+    def begin(self, call: Call, data: CallData) -> keras.callbacks.History | None:
         """Begin a call. Returns its History if an earlier process has completed it, and the model has its weights.
 
         After a call that was interrupted, the same call is expected.
 
         Args:
-          model: the model.
-          name: the name of the call; None for none.
-          params: the arguments of `fit` that a History has.
-          data: the data of the call.
+          call: the call.
+          data: its data.
 
         Raises:
           EntryError: an earlier call of this process has this name; or the call before, of another model, has not
@@ -63,6 +78,7 @@ class Calls:
           DataError: an earlier process trained another model in this call, or with other data, or gave the call
             another name.
         """
+        model, name = call.model, call.name
         is_new = not self._knows(model)
         if is_new and self._is_open:
             raise EntryError(
@@ -87,7 +103,7 @@ class Calls:
         if is_new:
             return None
         data.require_same(self.count, self.histories[self.count], model)
-        return self.end(model, name, params, self.count, self.histories, self.step)
+        return self.end(call, self.count, self.histories, self.step)
 
     def begins_again(self, model: Any) -> bool:
         """Return whether a call with this model is the first one again.
@@ -99,42 +115,39 @@ class Calls:
     def _knows(self, model: Any) -> bool:
         return any(each is model for each in self.models)
 
-    def end(
-        self,
-        model: Any,
-        name: str | None,
-        params: Mapping[str, Any],
-        number: int,
-        histories: list[CallHistory],
-        step: int | None,
-    ) -> keras.callbacks.History:
+    def end(self, call: Call, number: int, histories: list[CallHistory], step: int | None) -> keras.callbacks.History:
         """Record that a call has ended, with its number, and the results that are known now. Returns its History."""
+        model = call.model
         self.count = number + 1
-        self.names += [] if name is None else [name]
+        self.names += [] if call.name is None else [call.name]
         self.step, self.histories, self._is_open = step, histories, False
+        self.epochs = sum(len(each["epoch"]) for each in histories[: self.count])
         if len(histories) <= number:  # it has trained
+            self.epochs += len(model.history.epoch)
             return model.history
         ended = histories[number]
-        self._restore_end(model, number, ended.get("step"))
+        self._restore_end(call, number, ended.get("step"))
         made = keras.callbacks.History()
         made.set_model(model)
-        made.set_params(params)
+        made.set_params(call.params)
         made.on_train_begin()
         made.epoch.extend(ended["epoch"])
         made.history.update(ended["history"])
         model.history = made
         return made
 
-    def _restore_end(self, model: Any, number: int, step: int | None) -> None:
-        """Leave a model and the kept objects as a call has left them, if its checkpoint is there.
+    def _restore_end(self, call: Call, number: int, step: int | None) -> None:
+        """Leave the model, the callbacks and the kept objects as a call has left them, if its checkpoint is there.
 
-        Code between two calls then sees what it saw when it ran first. If not, they are as the newest checkpoint has
-        them, or an earlier call.
+        Code between two calls then sees what it saw when it ran first, and a later call has the same callbacks. If not,
+        they are as the newest checkpoint has them, or an earlier call.
         """
         if step is not None and sound(self.rundir.manifest(step)) is not None:
-            read_weights(self.rundir.prefix(step), model, self._number_of(model), number)
-            read_optimizer(self.rundir.prefix(step), model, self._number_of(model))
-            restore_kept(self.rundir.prefix(step))
+            prefix, model = self.rundir.prefix(step), call.model
+            read_weights(prefix, model, self._number_of(model), number)
+            read_optimizer(prefix, model, self._number_of(model))
+            read_callbacks(prefix, model, call.callbacks)
+            restore_kept(prefix)
 
     def _number_of(self, model: Any) -> int:
         return next(number for number, each in enumerate(self.models) if each is model)

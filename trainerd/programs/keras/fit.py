@@ -19,7 +19,7 @@ from trainerd.job.definition import KerasJob
 from trainerd.job.source import source_of_program
 from trainerd.loop.outcome import Paused
 from trainerd.programs.keras.arguments import as_job
-from trainerd.programs.keras.calls import Calls, calls_in
+from trainerd.programs.keras.calls import Call, Calls, calls_in
 from trainerd.programs.keras.script_host import host_of_call
 from trainerd.run.here import train_here
 from trainerd.run.host import Host, is_hosted, rundir_for
@@ -99,6 +99,8 @@ def fit(
       JobError: a step or a callback failed. What was sound is saved.
       StorageError: a checkpoint could not be written.
     """
+    rundir = rundir_for(absolute(Path(logdir)))
+    calls = calls_in(rundir, model)
     job, is_exact = as_job(
         model,
         x,
@@ -108,6 +110,7 @@ def fit(
         validation_data=validation_data,
         class_weight=class_weight,
         sample_weight=sample_weight,
+        epochs_before=calls.epochs,
         callbacks=callbacks or (),
         epochs=epochs,
         initial_epoch=initial_epoch,
@@ -117,8 +120,6 @@ def fit(
         validation_batch_size=validation_batch_size,
         validation_freq=validation_freq,
     )
-    rundir = rundir_for(absolute(Path(logdir)))
-    calls = calls_in(rundir, model)
     config = parse.parse({**(settings or {}), "logdir": str(rundir), "entry": "fit:fit"})
     if config.devices is not None:
         raise ConfigError("settings: `devices` has no effect here. Make the model in the scope of a MirroredStrategy.")
@@ -128,7 +129,8 @@ def fit(
     is_compared = counts.input_position == "exact" and not counts.accept_changes
     data = CallData(calls.rundir, describe_data(job) if is_exact else {}, is_compared=is_compared)
     params = {"verbose": verbose, "epochs": epochs, "steps": steps_per_epoch}
-    if (done := calls.begin(model, name, params, data)) is not None:
+    call = Call(model, job.callbacks, name, params)
+    if (done := calls.begin(call, data)) is not None:
         return done
     if not is_exact:
         config = replace(config, input_position="restart")
@@ -136,7 +138,7 @@ def fit(
         verbose = 0 if is_hosted() else 1  # the daemon shows the run itself
     bar = Bar(int(verbose)) if verbose else None
     session = _train(job, config, host, bar, calls, name, data, is_exact=is_exact)
-    return calls.end(model, name, params, session.call, session.histories, session.step)
+    return calls.end(call, session.call, session.histories, session.step)
 
 
 def _train(
@@ -179,6 +181,7 @@ def _train(
             data=data,
             program=source_of_program(),
             follows=calls.step,
+            epochs_before=calls.epochs,
             max_steps=config.max_steps,
             exact_input=is_exact and config.input_position == "exact",
             stop_on_nan=config.stop_on_nan,

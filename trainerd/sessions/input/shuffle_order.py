@@ -170,17 +170,29 @@ def has_seed(shuffle: tf.data.Dataset) -> bool:
     return setting(shuffle, "seed") != 0 or setting(shuffle, "seed2") != 0
 
 
-def begin_order(dataset: tf.data.Dataset, *, begins_again: bool = False) -> None:
+def pass_over_orders(dataset: tf.data.Dataset, count: int) -> None:
+    """Prepare a dataset whose iterator is not made yet: its shuffles begin with the order after so many others.
+
+    Args:
+      dataset: what is to be read.
+      count: the number of orders. 0: nothing is done.
+    """
+    for stage in stages(dataset):
+        if count and is_reshuffled(stage):
+            set_drawn(stage, count)
+
+
+def begin_order(dataset: tf.data.Dataset, passes: int | None = None) -> None:
     """Prepare a new iterator: its next epochs come in an order that `restore_order` can compute.
 
     Seeds that other iterators of the dataset have drawn are drawn again, since their number is not saved.
 
     Args:
       dataset: what is read.
-      begins_again: whether it is begun again when it ends.
+      passes: how often it was begun before; None if it is not begun again when it ends.
     """
-    for shuffle in _counted(dataset, begins_again):
-        set_drawn(shuffle.dataset, 1)
+    for shuffle in _counted(dataset, passes is not None):
+        set_drawn(shuffle.dataset, 1 + (passes or 0))
 
 
 def restore_order(dataset: tf.data.Dataset, iterator: Any, passes: int | None = None) -> None:

@@ -11,7 +11,13 @@ _ROUNDS = 8  # of the cipher, twice the least that it takes
 
 
 def shuffled_indices(
-    size: int, *, seed: int, batch_size: int | None = None, epochs: int | None = None, runs_on: bool = True
+    size: int,
+    *,
+    seed: int,
+    batch_size: int | None = None,
+    epochs: int | None = None,
+    runs_on: bool = True,
+    first_epoch: int = 0,
 ) -> tf.data.Dataset:
     """Make a dataset of the indices of `size` elements in a random order, another one in each epoch.
 
@@ -29,27 +35,30 @@ def shuffled_indices(
       epochs: after so many the dataset ends. None: it does not end.
       runs_on: whether indices run on from one epoch into the next, so that each element has as many. False: the last
         element of an epoch has what is left.
+      first_epoch: the epoch to begin with, from 0. An epoch has the same order wherever the dataset begins.
 
     Returns:
       A dataset of int64 of shape [] or [batch_size], each in [0, size). The last element of so many epochs may be
       shorter.
 
     Raises:
-      EntryError: a number is not positive, or the seed is negative.
+      EntryError: a number is not positive, or the seed or the first epoch is negative.
     """
     for name, value in (("size", size), ("batch_size", batch_size), ("epochs", epochs)):
         if value is not None and value < 1:
             raise EntryError(f"shuffled_indices: {name} must be 1 or more, and is {value}.")
-    if seed < 0:
-        raise EntryError(f"shuffled_indices: the seed must be 0 or more, and is {seed}.")
+    for name, value in (("the seed", seed), ("first_epoch", first_epoch)):
+        if value < 0:
+            raise EntryError(f"shuffled_indices: {name} must be 0 or more, and is {value}.")
     step = batch_size or 1
     # Where each epoch has elements of its own, they are counted as if its last were as long as the others.
     length = -(-size // step) * step
     if epochs is not None and length * epochs > tf.int64.max // 2:
         raise EntryError(f"shuffled_indices: {epochs} epochs of {size} are too many; leave `epochs` out.")
-    end = tf.int64.max // 2 if epochs is None else size * epochs
+    first = -(-first_epoch * size // step) * step if runs_on else first_epoch * length
+    end = tf.int64.max // 2 if epochs is None else first + size * epochs
     all_epochs = tf.int64.max // 2 // length if epochs is None else epochs
-    starts = tf.data.Dataset.range(0, end if runs_on else all_epochs * length, step)
+    starts = tf.data.Dataset.range(first, end if runs_on else first + all_epochs * length, step)
 
     def counts_from(start: tf.Tensor) -> tf.Tensor:
         if batch_size is None:
@@ -59,25 +68,9 @@ def shuffled_indices(
         first = start // length * size + start % length
         return tf.range(first, tf.minimum(first + batch_size, (start // length + 1) * size))
 
-    last = _sound(size - 1)
-
-    def shuffled(offset: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
-        # tf.random.experimental.index_shuffle is this op, for one seed alone. Small seeds give orders much alike.
-        return tf.raw_ops.RandomIndexShuffle(
-            index=offset,
-            seed=tf.stack([_mixed(epoch, 3 * seed + part) for part in range(3)], axis=-1),
-            max_index=tf.constant(last, tf.int64),
-            rounds=_ROUNDS,
-        )
-
     def place(start: tf.Tensor) -> tf.Tensor:
         counts = counts_from(start)
-        epoch, offset = counts // size, counts % size
-        found = shuffled(offset, epoch)
-        if last != size - 1:  # who would get the element too many gets what that one gets
-            found = tf.where(
-                found == last, shuffled(tf.fill(tf.shape(offset), tf.constant(last, tf.int64)), epoch), found
-            )
+        found = _shuffled(size, seed, counts // size, counts % size)
         has_ends = epochs is not None or not runs_on
         return tf.ensure_shape(found, counts.shape if batch_size is None or has_ends else [batch_size])
 
@@ -86,6 +79,25 @@ def shuffled_indices(
     found = starts.map(place).with_options(options)
     said = f"shuffled_indices(size={size}, seed={seed}, batch_size={batch_size}, epochs={epochs}, runs_on={runs_on})"
     setattr(found, SAID, said)  # a saved position means something else in another order
+    return found
+
+
+def _shuffled(size: int, seed: int, epoch: tf.Tensor, offset: tf.Tensor) -> tf.Tensor:
+    """Return the index at an offset in an epoch."""
+    last = _sound(size - 1)
+
+    def shuffled(offset: tf.Tensor) -> tf.Tensor:
+        # tf.random.experimental.index_shuffle is this op, for one seed alone. Small seeds give orders much alike.
+        return tf.raw_ops.RandomIndexShuffle(
+            index=offset,
+            seed=tf.stack([_mixed(epoch, 3 * seed + part) for part in range(3)], axis=-1),
+            max_index=tf.constant(last, tf.int64),
+            rounds=_ROUNDS,
+        )
+
+    found = shuffled(offset)
+    if last != size - 1:  # who would get the element too many gets what that one gets
+        found = tf.where(found == last, shuffled(tf.fill(tf.shape(offset), tf.constant(last, tf.int64))), found)
     return found
 
 

@@ -34,7 +34,8 @@ log = logging.getLogger(__name__)
 KERAS_OWN = {each for each in vars(keras.callbacks).values() if isinstance(each, type)} - {keras.callbacks.Callback}
 
 
-_NOT_THEIRS = {"params", "validation_data", "_model"}
+_CHANGED = "_trainerd_changed"  # the attribute for the names of those that trainings have changed
+_NOT_THEIRS = {"params", "validation_data", "_model", _CHANGED}
 _STATE = "__state__"  # marks the state of an object among plain values
 # What has nothing to remember, or stays as it was made.
 _STAYS = (
@@ -217,10 +218,25 @@ def _is_state(value: Any) -> bool:
     return isinstance(value, dict) and value.keys() == {_STATE}
 
 
-def changed_in(begun: Mapping[str, Any], now: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
-    """Return the attributes that have changed, and those that are `known` to have changed before."""
-    changed = (name for name, value in now.items() if name not in begun or not _equal(begun[name], value))
-    return {name: now[name] for name in sorted({*changed, *known & now.keys()})}
+def names_changed(callback: Any) -> set[str]:
+    """Return the names of the attributes of a callback that trainings have changed, for the caller to add to.
+
+    The callback itself keeps them, since several trainings may share it.
+    """
+    found: set[str] = vars(callback).setdefault(_CHANGED, set())
+    return found
+
+
+def changed_in(begun: Mapping[str, Any], callback: Any) -> dict[str, Any]:
+    """Return the attributes of a callback that have changed since a training began, or were changed by an earlier one.
+
+    Args:
+      begun: `memory_of` the callback when the training began.
+      callback: the same callback, now.
+    """
+    now, names = memory_of(callback), names_changed(callback)
+    names.update(name for name, value in now.items() if name not in begun or not _equal(begun[name], value))
+    return {name: now[name] for name in sorted(names & now.keys())}
 
 
 def taken(callback: Any, values: dict[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from trainerd.sessions.keras.callback_memory import (
     changed_in,
     give_back,
     memory_of,
+    names_changed,
     plain,
     taken,
 )
@@ -68,7 +69,6 @@ class Callbacks:
             )
             self._own = list(self._list.callbacks)
         self._forgotten = Forgotten(model)
-        self._known = [set[str]() for _ in self._own]  # names of what was put back
         self._look()
         self.settings = [[type(each).__name__, copy.deepcopy(_arguments(each))] for each in without_files(self._own)]
         self._model = model
@@ -127,7 +127,6 @@ class Callbacks:
             for name in memory_of(each).keys() - names:
                 delattr(each, name)
             give_back(each, taken(each, values))  # a copy: the callback changes it, and may be put back once more
-        self._known = [set() for _ in self._own]
 
     def resume(self, epoch: int, rows: Mapping[str, int]) -> None:
         """Resume the training.
@@ -160,12 +159,12 @@ class Callbacks:
     # ------------------------------------------------------------------ what they remember
 
     def memory(self) -> list[Any]:
-        """Return the attributes of each that have changed since training began, and those that were put back then."""
+        """Return the attributes of each that this training has changed, or an earlier training with the callback."""
         for each, begun in zip(self._own, self._begun, strict=True):
             self._forgotten.look_again(each, begun)
         return [
-            [type(each).__name__, taken(each, changed_in(begun, memory_of(each), known))]
-            for each, begun, known in zip(self._own, self._begun, self._known, strict=True)
+            [type(each).__name__, taken(each, changed_in(begun, each))]
+            for each, begun in zip(self._own, self._begun, strict=True)
         ]
 
     def remember(self, memory: Sequence[Any]) -> None:
@@ -179,14 +178,14 @@ class Callbacks:
     def put_back(self, memory: Sequence[Any]) -> tuple[list[str], list[str]]:
         """Give each the memory of the one of its class. Returns the names of the new ones and of the missing ones."""
         left, added = list(memory), []
-        for each, known in zip(self._own, self._known, strict=True):
+        for each in self._own:
             name = type(each).__name__
             found = next((entry for entry in left if entry[0] == name), None)
             if found is None:
                 added.append(name)
                 continue
             left.remove(found)
-            known.update(found[1])
+            names_changed(each).update(found[1])
             remembered = copy.deepcopy(found[1])  # the callback changes it, and it may be asked for once more
             give_back(each, remembered)
         return added, [name for name, _ in left]

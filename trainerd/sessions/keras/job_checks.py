@@ -47,13 +47,17 @@ def checked(job: KerasJob) -> KerasJob:
     callbacks = job.callbacks
     if isinstance(callbacks, keras.callbacks.CallbackList):
         raise EntryError("KerasJob: callbacks is a CallbackList; give the callbacks themselves, in a list.")
-    return dataclasses.replace(job, callbacks=_flat(callbacks))
+    return dataclasses.replace(job, callbacks=flat_callbacks(callbacks))
 
 
-def data_of(job: KerasJob) -> tuple[tf.data.Dataset, int | None, int | None]:
+def data_of(job: KerasJob, first_epoch: int = 0) -> tuple[tf.data.Dataset, int | None, int | None]:
     """Return the data as a dataset, with its number of batches, and that of an epoch.
 
     None stands for data without an end, and for a number that is unknown before the data was read once.
+
+    Args:
+      job: what is trained.
+      first_epoch: arrays begin with the order of this epoch, from 0.
 
     Raises:
       EntryError: it is not data.
@@ -67,10 +71,10 @@ def data_of(job: KerasJob) -> tuple[tf.data.Dataset, int | None, int | None]:
     arrays, count = _arrays_of(job)
     size = -(-count // job.batch_size)
     if cluster().size > 1:
-        return _parted(job, arrays, count), None, job.steps_per_epoch or size
+        return _parted(job, arrays, count, first_epoch), None, job.steps_per_epoch or size
     if not job.shuffle:
         return tf.data.Dataset.from_tensor_slices(arrays).batch(job.batch_size), size, job.steps_per_epoch or size
-    indices = shuffled_indices(count, seed=0, batch_size=job.batch_size, runs_on=False)
+    indices = shuffled_indices(count, seed=0, batch_size=job.batch_size, runs_on=False, first_epoch=first_epoch)
     dataset = indices.map(lambda chosen: tf.nest.map_structure(lambda array: tf.gather(array, chosen), arrays))
     return dataset, None, job.steps_per_epoch or size
 
@@ -112,7 +116,7 @@ def epochs_of(job: KerasJob, epoch_steps: int | None, max_steps: int | None) -> 
     return -(-max_steps // epoch_steps) if max_steps and epoch_steps else WITHOUT_END
 
 
-def _parted(job: KerasJob, arrays: Any, count: int) -> tf.data.Dataset:
+def _parted(job: KerasJob, arrays: Any, count: int, first_epoch: int) -> tf.data.Dataset:
     """Return a dataset of this worker's part of each batch of arrays, without an end."""
     if count % job.batch_size:
         raise EntryError(
@@ -121,7 +125,7 @@ def _parted(job: KerasJob, arrays: Any, count: int) -> tf.data.Dataset:
             "trainerd.data.worker_batches."
         )
     if job.shuffle:
-        indices = shuffled_indices(count, seed=0, batch_size=job.batch_size)
+        indices = shuffled_indices(count, seed=0, batch_size=job.batch_size, first_epoch=first_epoch)
     else:
         indices = tf.data.Dataset.range(count).batch(job.batch_size, drop_remainder=True).repeat()
     chosen = worker_batches(indices)
@@ -175,12 +179,12 @@ def _require_validation(job: KerasJob) -> None:
         raise EntryError("KerasJob: validation_data has no end, so give validation_steps.")
 
 
-def _flat(callbacks: Any) -> Sequence[Any]:
+def flat_callbacks(callbacks: Any) -> Sequence[Any]:
     """Return all callbacks in one list. Keras takes none, one, or lists of them."""
     if callbacks is None:
         return []
     if isinstance(callbacks, list | tuple):
-        return [each for part in callbacks for each in _flat(part)]
+        return [each for part in callbacks for each in flat_callbacks(part)]
     return [callbacks]
 
 

@@ -37,6 +37,7 @@ from trainerd.sessions.keras.job_checks import (
     checked,
     data_of,
     epochs_of,
+    flat_callbacks,
     has_strategy,
     require_splits,
     validation_inputs,
@@ -73,6 +74,7 @@ class KerasJobSession(FunctionSession):
       data: the data of this call, which is compared if the run has completed the call before; None for no comparison.
       program: the source of the program that calls `fit`; empty if it is unknown.
       follows: the step at which the last of them has ended; None for the first call.
+      epochs_before: the number of epochs of all of them.
       trial_steps: to try the job: each epoch ends after so many steps, with a validation. None: as the job says.
       timer: seconds on a clock that is never set.
       options: see `FunctionSession`.
@@ -95,6 +97,7 @@ class KerasJobSession(FunctionSession):
         data: CallData | None = None,
         program: str = "",
         follows: int | None = None,
+        epochs_before: int = 0,
         trial_steps: int | None = None,
         timer: Callable[[], float] = time.monotonic,
         **options: Any,
@@ -103,7 +106,7 @@ class KerasJobSession(FunctionSession):
         self._trial_steps = trial_steps
         self._keras = job if trial_steps is None else dataclasses.replace(job, validation_freq=1)
         self._model = job.model
-        self._data, self._size, self._epoch_steps = data_of(job)
+        self._data, self._size, self._epoch_steps = data_of(job, epochs_before)
         self._is_done_before, self._bar, self._follows = False, bar, follows
         if (replicas := self._replicas_of(())) is not None:
             require_splits(job, replicas.count)
@@ -113,7 +116,7 @@ class KerasJobSession(FunctionSession):
         self._steps_ahead = length * ahead if length and ahead else None
         self._models = {name_of(number): each for number, each in enumerate(models or [job.model])}
         number = next(number for number, each in enumerate(self._models.values()) if each is job.model)
-        self._take(Progress(epoch=job.initial_epoch, call=call, name=name, model=number))
+        self._take(Progress(job.initial_epoch, call=call, name=name, model=number, epochs_before=epochs_before))
         epochs = epochs_of(job, length, max_steps)
         self._callbacks = Callbacks(callbacks, job.model, epochs=epochs, steps=self._epoch_steps, elsewhere=elsewhere)
         self._timer, self._logged_at = timer, -math.inf
@@ -250,9 +253,8 @@ class KerasJobSession(FunctionSession):
             self._read_weights(prefix)
             restore_kept(prefix)
         self.begin_at(step)
-        progress = Progress(epoch=self._keras.initial_epoch, input_began=step, call_began=step, histories=histories)
-        now = self._progress
-        self._take(dataclasses.replace(progress, call=now.call, name=now.name, model=now.model, data=now.data))
+        now = dataclasses.replace(self._progress, epoch=self._keras.initial_epoch, input_began=step, call_began=step)
+        self._take(dataclasses.replace(now, histories=histories))
 
     def _read_weights(self, prefix: Path) -> None:
         """Give the model its newest weights: code between two complete calls may use them."""
@@ -358,7 +360,7 @@ class KerasJobSession(FunctionSession):
 
     @property
     def _passes(self) -> int:
-        return self._progress.passes
+        return self._progress.epochs_before + self._progress.passes
 
     def _over(self) -> str:
         epochs = self._keras.epochs
@@ -618,6 +620,18 @@ def read_optimizer(prefix: Path, model: Any, number: int) -> None:
         before.put_back()
         why = str(error).splitlines()[0]
         log.info("the optimizer differs from that in %s: %s", prefix, why, extra={"event": "call"})
+
+
+def read_callbacks(prefix: Path, model: Any, callbacks: Any) -> None:
+    """Give callbacks the memory that a checkpoint has of them.
+
+    Args:
+      prefix: the checkpoint's.
+      model: the model that they are called for.
+      callbacks: as they are given to a KerasJob.
+    """
+    found = Callbacks(flat_callbacks(callbacks), model, epochs=None, steps=None, calls=False)
+    found.put_back(stored(prefix, _STATE)["callbacks"])
 
 
 def _saved_progress(prefix: Path) -> Progress:

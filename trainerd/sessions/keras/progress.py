@@ -38,6 +38,7 @@ class Progress:
       call: the number of the call of `fit` in its program, from 0.
       name: the name that the program gives it; None for none.
       call_began: the global step at which that call began.
+      epochs_before: the epochs of the calls before: the order of the examples continues after theirs.
       model: the number of the model that it trains, in the order of their first calls, from 0.
       data: describes what the call trains, and with what; see `CallData`. Empty if it is not compared.
       histories: what `fit` returned in each call before: the epochs, and the values of each metric.
@@ -59,6 +60,7 @@ class Progress:
     call: int = 0
     name: str | None = None
     call_began: int = 0
+    epochs_before: int = 0
     model: int = 0
     data: dict[str, str] = field(default_factory=dict)
     histories: list[CallHistory] = field(default_factory=list)

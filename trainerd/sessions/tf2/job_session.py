@@ -44,7 +44,13 @@ from trainerd.loop.flag import Flag
 from trainerd.sessions.input import pipeline
 from trainerd.sessions.input.iterators import begin_again, indices_in, limited, retire
 from trainerd.sessions.input.saveable import has_position, require_saveable
-from trainerd.sessions.input.shuffle_order import begin_order, require_saved_order, require_seeds, restore_order
+from trainerd.sessions.input.shuffle_order import (
+    begin_order,
+    pass_over_orders,
+    require_saved_order,
+    require_seeds,
+    restore_order,
+)
 from trainerd.sessions.tf2.devices import gpu_numbers, gpu_room
 from trainerd.sessions.tf2.eager_step import rehearse
 from trainerd.sessions.tf2.metrics import LOSS
@@ -98,6 +104,8 @@ class FunctionSession(Session):
         with tf.device("CPU:0"):
             self._global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
         tf.summary.experimental.set_step(self._global_step)
+        if job.dataset is not None:
+            pass_over_orders(job.dataset, self._passes or 0)
         self._iterator = _iterate(job.dataset)
         self._replicas = self._replicas_of(self._variables_of(job.state))
         self._job = job = wrap(replace(job, train_step=self._on_replicas(job.train_step)))
@@ -110,7 +118,7 @@ class FunctionSession(Session):
         if self._exact_input:
             require_saved_order(job.dataset, refuse=repeats, begins_again=self.epochs is not None)
             require_seeds(job.dataset, refuse=repeats)
-            begin_order(job.dataset, begins_again=self.epochs is not None)
+            begin_order(job.dataset, self._passes)
         self._restores_input = self._exact_input and restores_input
         self._checkpoint = self._make_checkpoint(with_input=self._exact_input)
         self._begin_iterators(refuse=repeats)
@@ -467,7 +475,7 @@ class FunctionSession(Session):
 
     @property
     def _passes(self) -> int | None:
-        """The number of times that the dataset was begun again; None if it never is."""
+        """The number of times that the dataset was begun before; None if it is never begun again."""
         return None
 
     def _graphs_of_input(self) -> list[Any]:
