@@ -451,36 +451,37 @@ def ones() -> tf.data.Dataset:
 @pytest.mark.parametrize(
     ("data", "options"),
     [
-        (lambda: [NUMBERS, NUMBERS], {"batch_size": 1}),
-        (lambda: [ones()], {}),
-        (lambda: [ones().repeat()], {"steps_per_epoch": 8}),
-        (lambda: [Ones()], {}),
-        (lambda: [OnesWithHook()], {}),
+        (lambda: NUMBERS, {"y": NUMBERS, "batch_size": 1}),
+        (lambda: ones(), {}),
+        (lambda: ones().repeat(), {"steps_per_epoch": 8}),
+        (lambda: Ones(), {}),
+        (lambda: OnesWithHook(), {}),
     ],
     ids=["arrays", "dataset", "repeated", "PyDataset", "hooks"],
 )
 def test_the_order_of_the_examples_continues_from_call_to_call(
-    tmp_path: Path, data: Callable[[], list[Any]], options: dict[str, Any]
+    tmp_path: Path, data: Callable[[], Any], options: dict[str, Any]
 ) -> None:
     """A loop over `fit` has another order in each epoch, and the same ones if it is started again between two calls."""
 
-    def orders(folder: str, lives: list[int]) -> list[float]:
+    def orders(logdir: Path, lives: list[int]) -> list[float]:
         seen = list[float]()
         for count in lives:
             calls.CALLS.clear()
-            model, given = Tells(), data()
+            model, x = Tells(), data()
             model.compile("sgd", "mse")
             tells = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(logs["example"]))
-            shared: dict[str, Any] = {"epochs": 2, "callbacks": [tells], "verbose": 0, "logdir": tmp_path / folder}
             for _ in range(count):
-                trainerd.keras.fit(model, *given, **shared, **options)
+                trainerd.keras.fit(
+                    model, x, epochs=2, callbacks=[tells], verbose=0, logdir=tmp_path / folder, **options
+                )
         return seen
 
-    found = orders("once", [3])
+    found = orders(tmp_path / "once", [3])
     epochs = [found[at : at + 8] for at in range(0, 48, 8)]
     assert all(sorted(each) == list(NUMBERS[:, 0]) for each in epochs)
     assert len(set(map(tuple, epochs))) == 6
-    assert orders("again", [1, 2, 3]) == found
+    assert orders(tmp_path / "again", [1, 2, 3]) == found
 
 
 class Lowest(keras.callbacks.Callback):  # type: ignore[misc]
