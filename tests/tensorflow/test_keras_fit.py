@@ -473,7 +473,7 @@ def test_the_order_of_the_examples_continues_from_call_to_call(
             tells = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(logs["example"]))
             for _ in range(count):
                 trainerd.keras.fit(
-                    model, x, epochs=2, callbacks=[tells], verbose=0, logdir=tmp_path / folder, **options
+                    model, x, epochs=2, callbacks=[tells], verbose=0, logdir=logdir, **options
                 )
         return seen
 
