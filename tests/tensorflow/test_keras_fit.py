@@ -472,9 +472,7 @@ def test_the_order_of_the_examples_continues_from_call_to_call(
             model.compile("sgd", "mse")
             tells = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(logs["example"]))
             for _ in range(count):
-                trainerd.keras.fit(
-                    model, x, epochs=2, callbacks=[tells], verbose=0, logdir=logdir, **options
-                )
+                trainerd.keras.fit(model, x, epochs=2, callbacks=[tells], verbose=0, logdir=logdir, **options)
         return seen
 
     found = orders(tmp_path / "once", [3])
@@ -514,6 +512,28 @@ def test_a_callback_that_calls_share_keeps_its_memory(tmp_path: Path, steps: int
         script("paused", After(steps))
     assert script("paused") == script("calm")
     assert script("paused") == script("calm"), "nothing is left to train"
+
+
+class Table:
+    """What trainerd uses of a pandas.DataFrame, which makes an array of objects of columns with several types."""
+
+    shape, dtype = (60, 4), object
+
+    def __init__(self, *columns: Any) -> None:
+        self._columns = columns
+        self.dtypes = [each.dtype for each in columns]
+
+    def to_numpy(self) -> Any:
+        return np.stack([each.astype(object) for each in self._columns], axis=1)
+
+
+def test_a_table_of_numbers_and_booleans_is_trained_as_keras_does(tmp_path: Path) -> None:
+    columns = [*X.T[:3], X[:, 3] > 0]
+    found = trainerd.keras.fit(a_line(), Table(*columns), Y, verbose=0, logdir=tmp_path / "run")
+    expected = trainerd.keras.fit(a_line(), np.stack(columns, 1), Y, verbose=0, logdir=tmp_path / "array")
+    assert found.history == expected.history
+    with pytest.raises(EntryError, match="a column that is not of numbers: could not convert string to float: 'x'"):
+        trainerd.keras.fit(a_line(), Table(*X.T[:3], np.full(60, "x")), Y, logdir=tmp_path / "text")
 
 
 def rivals(folder: Path | None, *stops: Any) -> tuple[list[keras.Model], list[Any], list[float]]:

@@ -118,7 +118,14 @@ def _tensors(given: Any) -> Any:
     if not hasattr(given, "to_numpy"):
         return given
     array = given.to_numpy()
-    return array[:, None] if array.ndim == 1 else array  # as `fit` does it with a column
+    if array.ndim == 1:
+        return array[:, None]  # as `fit` does it with a column
+    if array.dtype != object or len(set(given.dtypes)) == 1:
+        return array
+    try:
+        return array.astype(keras.backend.floatx())  # columns of numbers and of booleans, say
+    except (ValueError, TypeError) as error:
+        raise EntryError(f"fit: a table has a column that is not of numbers: {error}. Make numbers of it.") from error
 
 
 def _split(data: tuple[Any, ...], share: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
