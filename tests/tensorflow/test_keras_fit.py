@@ -462,9 +462,12 @@ def ones() -> tf.data.Dataset:
 def test_the_order_of_the_examples_continues_from_call_to_call(
     tmp_path: Path, data: Callable[[], Any], options: dict[str, Any]
 ) -> None:
-    """A loop over `fit` has another order in each epoch, and the same ones if it is started again between two calls."""
+    """A loop over `fit` has another order in each epoch, and the same ones if it is started again between two calls.
 
-    def orders(logdir: Path, lives: list[int]) -> list[float]:
+    They are those of one call, where the position of the data can be saved.
+    """
+
+    def orders(logdir: Path, lives: list[int], epochs: int) -> list[float]:
         seen = list[float]()
         for count in lives:
             calls.CALLS.clear()
@@ -472,14 +475,16 @@ def test_the_order_of_the_examples_continues_from_call_to_call(
             model.compile("sgd", "mse")
             tells = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(logs["example"]))
             for _ in range(count):
-                trainerd.keras.fit(model, x, epochs=2, callbacks=[tells], verbose=0, logdir=logdir, **options)
+                trainerd.keras.fit(model, x, epochs=epochs, callbacks=[tells], verbose=0, logdir=logdir, **options)
         return seen
 
-    found = orders(tmp_path / "once", [3])
+    found = orders(tmp_path / "once", [3], 2)
     epochs = [found[at : at + 8] for at in range(0, 48, 8)]
     assert all(sorted(each) == list(NUMBERS[:, 0]) for each in epochs)
     assert len(set(map(tuple, epochs))) == 6
-    assert orders(tmp_path / "again", [1, 2, 3]) == found
+    assert orders(tmp_path / "again", [1, 2, 3], 2) == found
+    if not isinstance(data(), OnesWithHook):
+        assert orders(tmp_path / "one", [1], 6) == found
 
 
 class Lowest(keras.callbacks.Callback):  # type: ignore[misc]
