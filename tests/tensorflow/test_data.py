@@ -52,6 +52,14 @@ def test_batches_run_on_from_one_epoch_into_the_next_and_are_the_same_indices() 
     assert np.concatenate(list(batches.as_numpy_iterator())).tolist() == one_by_one
 
 
+@pytest.mark.parametrize("runs_on", [True, False])
+def test_an_epoch_has_its_order_wherever_a_dataset_begins(runs_on: bool) -> None:
+    all_epochs = shuffled_indices(10, seed=1, batch_size=4, epochs=3, runs_on=runs_on)
+    rest = shuffled_indices(10, seed=1, batch_size=4, epochs=2, runs_on=runs_on, first_epoch=1)
+    first, second = (np.concatenate(list(each.as_numpy_iterator())).tolist() for each in (all_epochs, rest))
+    assert second == first[10:]
+
+
 def test_a_seed_is_an_order_and_another_seed_another() -> None:
     orders = {tuple(map(int, shuffled_indices(100, seed=seed, epochs=1))) for seed in [*range(8), *range(8)]}
     assert len(orders) == 8

@@ -23,7 +23,7 @@ from tests.fake import FakeSnapshot
 from tests.unit.conftest import Cli, FakeTime, WriterByHand
 from tests.unit.test_loop import Life
 from tests.waiting import wait_for
-from trainerd.checkpoints import catalogue, latest, manifest
+from trainerd.checkpoints import catalogue, latest, manifest, memory_tier
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.memory_tier import MemoryTier
 from trainerd.checkpoints.retention import Policy
@@ -320,6 +320,27 @@ def test_states_of_runs_that_are_gone_are_removed(run: RunDirectory, memory: Pat
     (tmp_path / "nas").rename(tmp_path / "not-mounted")
     to_memory(run, 7)
     assert sorted(path.name.partition("-")[0] for path in memory.iterdir()) == [RUN, "a1"]
+
+
+def test_the_disk_of_another_run_may_hang(
+    run: RunDirectory, memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = RunDirectory(tmp_path / "other")
+    other.create()
+    State(run_id="fedcba").write(other.state)
+    to_memory(other, 1, after=None)
+    works = threading.Event()
+
+    def read(path: Path) -> State | None:
+        if path == other.state:
+            works.wait()
+        return read_state(path)
+
+    monkeypatch.setattr(memory_tier, "read_state", read)
+    monkeypatch.setattr(memory_tier, "ORPHANS_SECS", 0.01)
+    to_memory(run, 6)
+    works.set()
+    assert started(run) == (6, "memory")
 
 
 def test_a_folder_that_was_removed_is_made_again(run: RunDirectory, memory: Path) -> None:

@@ -16,6 +16,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 
 import xxhash
@@ -30,12 +31,14 @@ from trainerd.system import safe_paths
 from trainerd.system.durable_files import open_new, read_json, storage
 from trainerd.system.regular_files import open_to_read
 from trainerd.system.resources import memory_folders
+from trainerd.system.threads import Background
 
 log = logging.getLogger(__name__)
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _SLOTS = ("0", "1")
 _ABOUT = "run.json"
+ORPHANS_SECS = 5.0  # to read the directories of other runs: the file system of one may hang
 _NAME = "state"  # what the names of its files begin with, whatever the step
 
 
@@ -138,7 +141,9 @@ class MemoryTier:
         for candidate in self._candidates():
             try:
                 base = memory_folders.made(candidate)
-                _remove_orphans(base)
+                removal = Background("trainerd-orphans")
+                removal.submit(partial(_remove_orphans, base))
+                removal.close(ORPHANS_SECS)
                 memory_folders.require_room(base, needed, used=0)
             except StorageError as found:
                 error = found

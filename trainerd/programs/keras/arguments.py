@@ -22,6 +22,7 @@ _DIFFERS = (
     "no checkpoint holds what the batches of %s use: %s. A run that resumes trains on other batches than one without a "
     "pause. Augment with Keras's layers in the model: their random numbers are saved"
 )
+_NUMBERS = "biuf"  # what numpy calls booleans, integers and floats
 _BATCH_SIZE = 32  # Keras's default, for arrays
 
 
@@ -120,12 +121,12 @@ def _tensors(given: Any) -> Any:
     array = given.to_numpy()
     if array.ndim == 1:
         return array[:, None]  # as `fit` does it with a column
-    if array.dtype != object or len(set(given.dtypes)) == 1:
+    if array.dtype != object or not all(getattr(each, "kind", "O") in _NUMBERS for each in given.dtypes):
         return array
     try:
         return array.astype(keras.backend.floatx())  # columns of numbers and of booleans, say
-    except (ValueError, TypeError) as error:
-        raise EntryError(f"fit: a table has a column that is not of numbers: {error}. Make numbers of it.") from error
+    except TypeError as error:
+        raise EntryError(f"fit: a table has a value that is not a number: {error}. Fill it in first.") from error
 
 
 def _split(data: tuple[Any, ...], share: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

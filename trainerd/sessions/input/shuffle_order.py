@@ -76,8 +76,11 @@ class _Shuffle:
         return tuple(mark for stage, branch in self.above[:end] for mark in _marks(stage, branch))
 
     def epoch(self, position: Position, passes: int) -> int | None:
-        """Return its epoch, from 0; None if all are over."""
-        return position.epoch(self.marks_above(self.repeats[0] + 1)) if self.repeats else passes
+        """Return its epoch, from 0 and after so many passes; None if all are over."""
+        if not self.repeats:
+            return passes
+        epoch = position.epoch(self.marks_above(self.repeats[0] + 1))
+        return None if epoch is None else passes + epoch
 
     def drawn(self, position: Position, passes: int) -> int:
         """Return the number of pairs of seeds that it had drawn.
@@ -86,7 +89,7 @@ class _Shuffle:
         """
         epoch = self.epoch(position, passes)
         if epoch is None:
-            return 1
+            return 1 + passes
         return 1 + epoch + (not self.is_begun_at_once and self.is_begun(position))
 
     def is_begun(self, position: Position) -> bool:

@@ -14,9 +14,9 @@ import logging
 import pathlib
 import re
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -105,6 +105,11 @@ def give_back(callback: Any, values: Mapping[str, Any]) -> None:
                 why,
                 extra={"event": "callbacks"},
             )
+
+
+def of_present(callback: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return these values without the states of objects that a callback does not have."""
+    return {name: value for name, value in values.items() if name in vars(callback) or not _is_state(value)}
 
 
 def _not_set(present: Any, state: Any) -> str:
@@ -227,16 +232,40 @@ def names_changed(callback: Any) -> set[str]:
     return found
 
 
-def changed_in(begun: Mapping[str, Any], callback: Any) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True)
+class Begun:
+    """A callback as a training began, after its `on_train_begin`.
+
+    Attributes:
+      memory: a copy of its memory.
+      at_begin: the names of the attributes that `on_train_begin` has changed.
+      unsaved: the names of what could not be saved, such as an open file.
+    """
+
+    memory: Mapping[str, Any]
+    at_begin: Set[str]
+    unsaved: Set[str]
+
+    @classmethod
+    def of(cls, callback: Any, made: Mapping[str, Any]) -> Self:
+        """Return it, for a callback whose memory was `made` before its `on_train_begin`."""
+        memory = copy.deepcopy(memory_of(callback))
+        return cls(memory, _changes(made, memory), vars(callback).keys() - memory.keys())
+
+
+def changed_in(begun: Begun, callback: Any) -> dict[str, Any]:
     """Return the attributes of a callback that have changed since a training began, or were changed by an earlier one.
 
-    Args:
-      begun: `memory_of` the callback when the training began.
-      callback: the same callback, now.
+    What `on_train_begin` makes at each start, and no checkpoint holds, stays as it is then: where the end of a training
+    closes a file, say, and leaves None.
     """
     now, names = memory_of(callback), names_changed(callback)
-    names.update(name for name, value in now.items() if name not in begun or not _equal(begun[name], value))
-    return {name: now[name] for name in sorted(names & now.keys())}
+    names.update(_changes(begun.memory, now))
+    return {name: now[name] for name in sorted((names & now.keys()) - begun.unsaved)}
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> set[str]:
+    return {name for name, value in now.items() if name not in before or not _equal(before[name], value)}
 
 
 def taken(callback: Any, values: dict[str, Any]) -> dict[str, Any]:

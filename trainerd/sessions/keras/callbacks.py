@@ -16,11 +16,13 @@ from trainerd.checkpoints.contents.python_state import packed
 from trainerd.errors import EntryError
 from trainerd.job.user_code import called_at_boundary
 from trainerd.sessions.keras.callback_memory import (
+    Begun,
     Forgotten,
     changed_in,
     give_back,
     memory_of,
     names_changed,
+    of_present,
     plain,
     taken,
 )
@@ -69,7 +71,7 @@ class Callbacks:
             )
             self._own = list(self._list.callbacks)
         self._forgotten = Forgotten(model)
-        self._look()
+        self._begun = [Begun.of(each, memory_of(each)) for each in self._own]
         self.settings = [[type(each).__name__, copy.deepcopy(_arguments(each))] for each in without_files(self._own)]
         self._model = model
         self._as_made = [(taken(each, memory_of(each)), {*vars(each)}) for each in self._own]
@@ -113,8 +115,10 @@ class Callbacks:
     def begin(self) -> None:
         """Begin the training: call `on_train_begin` of each."""
         self._model.stop_training = False
+        made = [copy.deepcopy(memory_of(each)) for each in self._own]
         self.call("on_train_begin", step=0)
-        self._look()
+        # Attributes are so at every start. Later changes are remembered.
+        self._begun = [Begun.of(each, memory) for each, memory in zip(self._own, made, strict=True)]
         self.warn_of_forgotten()
 
     def reset(self) -> None:
@@ -135,14 +139,15 @@ class Callbacks:
           epoch: the epoch in which it resumes, counted from 0.
           rows: what `rows` returned before training began.
         """
-        for each in self._own:
-            if isinstance(each, keras.callbacks.CSVLogger):
-                keep_rows_before(epoch, each, rows.get(each.filename))
+        loggers = [each for each in self._own if isinstance(each, keras.callbacks.CSVLogger)]
+        for each in loggers:
+            keep_rows_before(epoch, each, rows.get(each.filename))
+        begins_files = [each for each in loggers if not each.append]
+        for each in begins_files:
+            each.append = True  # as it begins
         self.begin()
-
-    def _look(self) -> None:
-        """Record the attributes after `on_train_begin`, as they are at every start. Later changes are remembered."""
-        self._begun = [copy.deepcopy(memory_of(each)) for each in self._own]
+        for each in begins_files:
+            each.append = False  # in a later training
 
     def warn_of_forgotten(self) -> None:
         """Warn of what these callbacks keep and no checkpoint holds."""
@@ -156,12 +161,22 @@ class Callbacks:
                 if isinstance(each, kind):  # and not what a program's own does at the end
                     kind.on_train_end(each)
 
+    def leave(self) -> None:
+        """Leave the callbacks to a later training, after a last save.
+
+        It has what `on_train_begin` has changed: a start that passes over this training does not call it.
+        """
+        for each, begun in zip(self._own, self._begun, strict=True):
+            names_changed(each).update(begun.at_begin)
+            if isinstance(each, keras.callbacks.CSVLogger) and not each.append:
+                each.append_header = True  # of the next file
+
     # ------------------------------------------------------------------ what they remember
 
     def memory(self) -> list[Any]:
         """Return the attributes of each that this training has changed, or an earlier training with the callback."""
         for each, begun in zip(self._own, self._begun, strict=True):
-            self._forgotten.look_again(each, begun)
+            self._forgotten.look_again(each, begun.memory)
         return [
             [type(each).__name__, taken(each, changed_in(begun, each))]
             for each, begun in zip(self._own, self._begun, strict=True)
@@ -175,8 +190,13 @@ class Callbacks:
         for name in gone:
             log.info("the callback %s is no longer there", name, extra={"event": "changed"})
 
-    def put_back(self, memory: Sequence[Any]) -> tuple[list[str], list[str]]:
-        """Give each the memory of the one of its class. Returns the names of the new ones and of the missing ones."""
+    def put_back(self, memory: Sequence[Any], *, has_begun: bool = True) -> tuple[list[str], list[str]]:
+        """Give each the memory of the one of its class. Returns the names of the new ones and of the missing ones.
+
+        Args:
+          memory: what `memory` returned.
+          has_begun: whether `on_train_begin` was called. If not, the state of an object that it makes is left out.
+        """
         left, added = list(memory), []
         for each in self._own:
             name = type(each).__name__
@@ -187,7 +207,7 @@ class Callbacks:
             left.remove(found)
             names_changed(each).update(found[1])
             remembered = copy.deepcopy(found[1])  # the callback changes it, and it may be asked for once more
-            give_back(each, remembered)
+            give_back(each, remembered if has_begun else of_present(each, remembered))
         return added, [name for name, _ in left]
 
 

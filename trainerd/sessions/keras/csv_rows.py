@@ -19,9 +19,8 @@ def keep_rows_before(epoch: int, logger: Any, earlier: int | None) -> None:
       logger: the CSVLogger.
       earlier: the number of rows of an earlier training; None if unknown.
     """
-    appends, logger.append = logger.append, True
     path = Path(logger.filename)
-    if not path.exists() or (appends and earlier is None and epoch == 0):
+    if not path.exists() or (logger.append and earlier is None and epoch == 0):
         return
     rows = read_rows(logger)
     earlier = earlier if earlier is not None and len(rows) > earlier else 0  # it may have been emptied since

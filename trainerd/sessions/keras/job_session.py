@@ -315,6 +315,8 @@ class KerasJobSession(FunctionSession):
             self._begin(None)  # the run is over before its first step
         if not self._is_begun:
             return
+        if finished:
+            self._callbacks.leave()
         step, progress = self.step, self._progress
         if not finished or step == 0 or progress.told == step:
             self._callbacks.pause()
@@ -623,7 +625,7 @@ def read_optimizer(prefix: Path, model: Any, number: int) -> None:
 
 
 def read_callbacks(prefix: Path, model: Any, callbacks: Any) -> None:
-    """Give callbacks the memory that a checkpoint has of them.
+    """Give callbacks the memory that a checkpoint has of them, as far as that needs no `on_train_begin`.
 
     Args:
       prefix: the checkpoint's.
@@ -631,7 +633,7 @@ def read_callbacks(prefix: Path, model: Any, callbacks: Any) -> None:
       callbacks: as they are given to a KerasJob.
     """
     found = Callbacks(flat_callbacks(callbacks), model, epochs=None, steps=None, calls=False)
-    found.put_back(stored(prefix, _STATE)["callbacks"])
+    found.put_back(stored(prefix, _STATE)["callbacks"], has_begun=False)
 
 
 def _saved_progress(prefix: Path) -> Progress:
