@@ -239,7 +239,8 @@ class Begun:
     Attributes:
       memory: a copy of its memory.
       at_begin: the names of the attributes that `on_train_begin` has changed.
-      unsaved: the names of what could not be saved, such as an open file.
+      unsaved: the names of what cannot be saved, such as an open file. It stays as `on_train_begin` makes it, although
+        the training may end with a value there, such as None.
     """
 
     memory: Mapping[str, Any]
@@ -256,12 +257,13 @@ class Begun:
 def changed_in(begun: Begun, callback: Any) -> dict[str, Any]:
     """Return the attributes of a callback that have changed since a training began, or were changed by an earlier one.
 
-    What `on_train_begin` makes at each start, and no checkpoint holds, stays as it is then: where the end of a training
-    closes a file, say, and leaves None.
+    Args:
+      begun: the callback as the training began.
+      callback: the callback now.
     """
     now, names = memory_of(callback), names_changed(callback)
     names.update(_changes(begun.memory, now))
-    return {name: now[name] for name in sorted((names & now.keys()) - begun.unsaved)}
+    return {name: now[name] for name in sorted(names & now.keys())}
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> set[str]:

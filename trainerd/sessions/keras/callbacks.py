@@ -162,9 +162,9 @@ class Callbacks:
                     kind.on_train_end(each)
 
     def leave(self) -> None:
-        """Leave the callbacks to a later training, after a last save.
+        """Leave the callbacks to a later training. Call it before the last save of this one.
 
-        It has what `on_train_begin` has changed: a start that passes over this training does not call it.
+        That save has what `on_train_begin` has changed: a start that passes over this training does not call it.
         """
         for each, begun in zip(self._own, self._begun, strict=True):
             names_changed(each).update(begun.at_begin)
@@ -198,7 +198,7 @@ class Callbacks:
           has_begun: whether `on_train_begin` was called. If not, the state of an object that it makes is left out.
         """
         left, added = list(memory), []
-        for each in self._own:
+        for each, begun in zip(self._own, self._begun, strict=True):
             name = type(each).__name__
             found = next((entry for entry in left if entry[0] == name), None)
             if found is None:
@@ -206,7 +206,8 @@ class Callbacks:
                 continue
             left.remove(found)
             names_changed(each).update(found[1])
-            remembered = copy.deepcopy(found[1])  # the callback changes it, and it may be asked for once more
+            remembered = {name: value for name, value in found[1].items() if name not in begun.unsaved}
+            remembered = copy.deepcopy(remembered)  # the callback changes it, and it may be asked for once more
             give_back(each, remembered if has_begun else of_present(each, remembered))
         return added, [name for name, _ in left]
 
