@@ -55,10 +55,10 @@ def shuffled_indices(
     length = -(-size // step) * step
     if epochs is not None and length * epochs > tf.int64.max // 2:
         raise EntryError(f"shuffled_indices: {epochs} epochs of {size} are too many; leave `epochs` out.")
-    first = first_epoch * (size if runs_on else length)
-    end = tf.int64.max // 2 if epochs is None else first + size * epochs
+    begin = first_epoch * (size if runs_on else length)
+    end = tf.int64.max // 2 if epochs is None else begin + size * epochs
     all_epochs = tf.int64.max // 2 // length if epochs is None else epochs
-    starts = tf.data.Dataset.range(first, end if runs_on else first + all_epochs * length, step)
+    starts = tf.data.Dataset.range(begin, end if runs_on else begin + all_epochs * length, step)
 
     def counts_from(start: tf.Tensor) -> tf.Tensor:
         if batch_size is None:

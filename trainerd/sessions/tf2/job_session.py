@@ -104,9 +104,7 @@ class FunctionSession(Session):
         with tf.device("CPU:0"):
             self._global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
         tf.summary.experimental.set_step(self._global_step)
-        if job.dataset is not None:
-            pass_over_orders(job.dataset, self._passes or 0)
-        self._iterator = _iterate(job.dataset)
+        self._iterator = _iterate(job.dataset, self._passes or 0)
         self._replicas = self._replicas_of(self._variables_of(job.state))
         self._job = job = wrap(replace(job, train_step=self._on_replicas(job.train_step)))
         self._step = self._trace(job.train_step)
@@ -509,11 +507,13 @@ def examples_of(dataset: Any, count: int) -> list[Any]:
     return [element[0] if isinstance(element, tuple) else element for element in dataset.take(count)]
 
 
-def _iterate(dataset: Any) -> Any:
+def _iterate(dataset: Any, passes: int = 0) -> Any:
+    """Return an iterator of a dataset that was begun so often before; None for no dataset."""
     if dataset is None:
         return None
     if not isinstance(dataset, tf.data.Dataset):
         raise EntryError(f"the job's dataset must be a tf.data.Dataset, and is {type_of(dataset)}.")
+    pass_over_orders(dataset, passes)
     return iter(limited(dataset))
 
 
